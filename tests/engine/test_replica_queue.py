@@ -9,9 +9,16 @@ import asyncpg
 import pytest
 from tests.conformance.asgi_client import Response
 from tests.conformance.conftest import peers
-from tests.engine.controlled_agent import TIMEOUT_S
+from tests.engine.controlled_agent import TIMEOUT_S, ControlledAgent
 from tests.engine.test_replica_limits import decide, operator, state_of
-from tests.engine.test_replication import Replica, StartReplica, next_run, start_replica, text_of
+from tests.engine.test_replication import (
+    Replica,
+    StartReplica,
+    count_requests,
+    next_run,
+    start_replica,
+    text_of,
+)
 from tests.postgres_server import PostgresServer
 from tests.replicas.cluster import repeat_until
 
@@ -187,6 +194,67 @@ async def test_a_message_that_is_checked_while_its_session_goes_to_a_replica_fol
     assert policy.asked == len(contexts), "the policy decides once about each message"
 
 
+async def test_a_message_that_comes_while_another_replica_checks_one_of_its_session_goes_there_once(
+    start_replica: StartReplica,
+) -> None:
+    """The replica that checks has the session but not the agent, and the other one the agent."""
+    a = await start_replica(**placed("left"))
+    policy = next(iter(a.gateway.engines.values())).policy = SlowPolicy()  # type: ignore[assignment]
+    first = asyncio.create_task(a.send("first", contextId="c-1"))
+
+    async def is_checked() -> bool:
+        return policy.asked == 1
+
+    assert await repeat_until(is_checked, deadline_s=TIMEOUT_S)
+    home = await start_replica(**placed("home"))
+    connection = await a.link.address.connect()
+    try:
+        before = await count_requests(connection)
+        second = asyncio.create_task(home.send("second", contextId="c-1"))
+
+        async def is_handed_off() -> bool:
+            return policy.asked == 2 or await count_requests(connection) > before + 1
+
+        assert await repeat_until(is_handed_off, deadline_s=TIMEOUT_S)
+        assert await count_requests(connection) == before + 1
+    finally:
+        await connection.close()
+    policy.may_decide.set()
+    for _ in range(2):
+        run = await home.agent.next_run()
+        run.end(Reply.of_text(f"{run.turn.body} done"))
+    assert text_of(await first) == "first done"
+    assert text_of(await second) == "second done"
+
+
+async def test_messages_follow_a_session_that_went_to_a_replica_while_one_of_them_is_checked(
+    start_replica: StartReplica,
+) -> None:
+    """At once, and to the replica that has it, although another one has the agent, too."""
+    a = await start_replica(**placed("left", "home", "north"))
+    await a.send("first", blocking=False, contextId="c-1")
+    policy = next(iter(a.gateway.engines.values())).policy = SlowPolicy()  # type: ignore[assignment]
+    second = asyncio.create_task(a.send("second", contextId="c-1"))
+
+    async def is_checked() -> bool:
+        return policy.asked == 1
+
+    assert await repeat_until(is_checked, deadline_s=TIMEOUT_S)
+    home = await start_replica(**placed("home", "home", "north"))
+    run = await home.agent.next_run("first")
+    north = await start_replica(**placed("north", "home", "north"))
+    later = [await one.send("later", blocking=False, contextId="c-1") for one in (a, north, home)]
+    assert policy.asked == 1
+    policy.may_decide.set()
+    run.end(Reply.of_text("done"))
+    for _ in range(4):
+        (await home.agent.next_run()).end(Reply.of_text("done"))
+    assert text_of(await second) == "done"
+    for task in later:
+        await wait_for(a, task, COMPLETED)
+    assert not north.agent.turns
+
+
 async def test_a_waiting_message_is_canceled_at_any_replica(start_replica: StartReplica) -> None:
     a, b = await start_replica(**placed("left")), await start_replica(**placed("right"))
     tasks = [await a.send("hello", blocking=False) for _ in range(2)]
@@ -282,6 +350,37 @@ async def test_an_answer_to_a_pause_waits_for_the_agent_that_asked(
     again = await start_replica(**placed("home"))
     await complete_next(again, "today")
     assert text_of(await wait_for(right, task, COMPLETED)) == "today done"
+
+
+class AskingAgent(ControlledAgent):
+    """Knows which of its questions were ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: list[Json] = []
+
+    async def cancel_pause(self, _: object, resume: Json) -> None:
+        self.ended.append(resume)
+
+
+async def test_an_answer_that_waits_for_its_agent_is_canceled_only_where_its_question_can_end(
+    start_replica: StartReplica,
+) -> None:
+    right = await start_replica(agent=AskingAgent(), **placed("right"))
+    home = await start_replica(agent=AskingAgent(), **placed("home"))
+    asking = asyncio.create_task(right.send("book"))
+    (await home.agent.next_run("book")).end(InputRequired("when?", resume="q-1"))
+    task = await asking
+    await home.stop()
+    await right.send("today", blocking=False, taskId=task["id"])
+    refused = (await right.call("CancelTask", {"id": task["id"]}))["error"]
+    assert refused["data"][0]["metadata"]["code"] == "agent-unavailable"
+    assert "agents.main.replicas" in refused["message"]
+    assert state_of(await get(right, task)) == SUBMITTED
+    again = await start_replica(agent=AskingAgent(), **placed("home"))
+    await complete_next(again, "today")
+    assert text_of(await wait_for(right, task, COMPLETED)) == "today done"
+    assert right.agent.ended == again.agent.ended == []
 
 
 async def test_a_follow_up_waits_with_the_message_that_waits(start_replica: StartReplica) -> None:

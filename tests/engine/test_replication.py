@@ -264,6 +264,12 @@ async def next_run(*replicas: Replica) -> tuple[Replica, Run]:
     return waiting[first], await first
 
 
+async def count_requests(connection: Any) -> int:
+    """How many requests replicas have made of each other."""
+    name = "SELECT pg_sequence_last_value(pg_get_serial_sequence('handoff', 'number'))"
+    return await connection.fetchval(name) or 0
+
+
 async def test_a_task_is_read_and_listed_at_any_replica(start_replica: StartReplica) -> None:
     a, b = await start_replica(), await start_replica()
     sending = asyncio.create_task(a.send("hello"))
@@ -327,6 +333,36 @@ async def test_a_session_is_free_for_every_replica_when_its_runs_are_over(
         run.end(Reply.of_text("done"))
         assert text_of(await sending) == "done"
         del where
+
+
+async def test_a_session_is_free_although_the_store_could_not_be_written_when_its_runs_ended(
+    start_replica: StartReplica,
+) -> None:
+    a, b = await start_replica(), await start_replica()
+    first = asyncio.create_task(a.send("one", contextId="c-1"))
+    run = await a.agent.next_run()
+    connection = await a.link.address.connect()
+    try:
+        with capture_logs() as events:
+            await connection.execute("ALTER TABLE session RENAME TO elsewhere")
+            run.end(Reply.of_text("done"))
+            await first
+
+            async def has_failed() -> bool:
+                return any(one["event"] == "replica.sessions_not_released" for one in events)
+
+            assert await repeat_until(has_failed, deadline_s=TIMEOUT_S)
+            await connection.execute("ALTER TABLE elsewhere RENAME TO session")
+
+        async def is_free() -> bool:
+            return not await connection.fetchval("SELECT count(*) FROM session")
+
+        assert await repeat_until(is_free, deadline_s=TIMEOUT_S)
+    finally:
+        await connection.close()
+    second = asyncio.create_task(b.send("two", contextId="c-1"))
+    (await b.agent.next_run("two")).end(Reply.of_text("done"))
+    assert text_of(await second) == "done"
 
 
 async def test_a_follow_up_to_a_task_that_another_replica_works_on_joins_it(
@@ -767,6 +803,53 @@ async def test_a_message_waits_for_the_runs_of_its_session_that_are_being_taken_
     for body in ("one", "two"):
         (await b.agent.next_run(body)).end(Reply.of_text("done"))
     assert (await second)["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_a_task_whose_run_is_being_taken_over_is_canceled_after_that(
+    start_replica: StartReplica,
+) -> None:
+    a, b = await start_replica(Recovery.REPEAT), await start_replica(agent=SlowCleaner())
+    task = await a.send("one", blocking=False)
+    await a.agent.next_run()
+    async with a.taken_for_dead():
+        pass
+    taking = asyncio.create_task(b.take_over())
+    await asyncio.wait_for(b.agent.is_cleaning.wait(), TIMEOUT_S)
+    connection = await b.link.address.connect()
+    try:
+        before = await count_requests(connection)
+        canceling = asyncio.create_task(b.call("CancelTask", {"id": task["id"]}))
+        for _ in range(3):  # time for the replica to ask itself
+            other = asyncio.create_task(b.send("other"))
+            (await b.agent.next_run("other")).end(Reply.of_text("done"))
+            await other
+        assert not canceling.done()
+        b.agent.may_clean.set()
+        canceled = (await canceling)["result"]
+        assert await count_requests(connection) == before, "it asks no replica, nor itself"
+    finally:
+        await connection.close()
+    assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+    await taking
+
+
+async def test_a_task_whose_run_could_not_be_taken_over_is_not_canceled_without_end(
+    start_replica: StartReplica,
+) -> None:
+    a, b = await start_replica(Recovery.REPEAT), await start_replica(Recovery.REPEAT)
+    task = await a.send("one", blocking=False)
+    await a.agent.next_run()
+    await b.take_over()
+    connection = await b.link.address.connect()
+    try:
+        before = await count_requests(connection)
+        # As a run of a damaged task, which is taken but cannot be continued.
+        await connection.execute("UPDATE run SET owner = $1 WHERE task = $2", b.name, task["id"])
+        refused = (await b.call("CancelTask", {"id": task["id"]}))["error"]
+        assert refused["data"][0]["metadata"]["code"] == "task-not-live"
+        assert await count_requests(connection) == before
+    finally:
+        await connection.close()
 
 
 async def test_a_replica_that_does_not_know_yet_that_it_is_taken_for_dead_holds_no_session(

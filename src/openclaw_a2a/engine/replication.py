@@ -185,11 +185,12 @@ class Replication:
             if (moving := self._moving.get(session_key)) is not None:
                 await moving.wait()
                 continue
+            moves = self.moves
             hold = await self._hold_once(session_key)
             if hold == NOBODY:  # its runs are about to be taken
                 await self._engine.clock.sleep(_TAKING_S)
-            elif isinstance(hold, SessionHold) and session_key in self._moving:
-                hold.release()
+            elif isinstance(hold, SessionHold) and moves != self.moves:
+                hold.release()  # it may have been given up since
             else:
                 return hold
 
@@ -235,14 +236,14 @@ class Replication:
         """The replica that runs an agent; None: this one. One that drains gets no new work.
 
         Also None when a new message for it has to wait here, because no live replica has the agent
-        or because others of its session wait here.
+        or because this replica has its session: others would hand the message back.
 
         Raises: AgentUnavailable (no live replica has it), StoreUnavailable.
         """
         if agent_id not in self._elsewhere:
             return None
         may_wait = for_new_work and agent_id in self._waiting_agents
-        if may_wait and session_key is not None and self._has_waiting(session_key):
+        if may_wait and session_key is not None and self._has_session(session_key):
             return None
         found = await self._store.find_replica(agent_id, may_drain=not for_new_work)
         if found is None and may_wait:
@@ -257,8 +258,12 @@ class Replication:
 
     # ---------------------------------------------------------------- runs that wait for a replica
 
-    def _has_waiting(self, session_key: SessionKey) -> bool:
-        return any(run.record.session_key == session_key for run in self._list_waiting())
+    def _has_session(self, session_key: SessionKey) -> bool:
+        """True when messages of the session wait here, or are being accepted."""
+        waiting = self._list_waiting()
+        return session_key in self._held or any(
+            run.record.session_key == session_key for run in waiting
+        )
 
     def _list_waiting(self) -> list[ActiveRun]:
         """The runs here whose agent only other replicas have."""
@@ -303,6 +308,10 @@ class Replication:
         self._moving.update(dict.fromkeys(sessions, moved))
         try:
             kept = await self._store.give_up_runs([run.record.id for run in runs])
+            for one in sessions - {run.record.session_key for run in runs if run.record.id in kept}:
+                # Messages that still use it look again where it is.
+                if (held := self._held.get(one)) is not None and held.number is not None:
+                    del self._held[one]
             for run in runs:
                 if run.record.id not in kept:
                     run.lose()
@@ -357,13 +366,20 @@ class Replication:
             request.delivery_owner or self.id,
         )
 
-    async def cancel_elsewhere(self, scope: Scope | None, task_id: TaskId) -> bool:
-        """Have the replica that works on a task stop it; False when none does any more."""
+    async def cancel_elsewhere(
+        self, scope: Scope | None, task_id: TaskId, session_key: SessionKey | None
+    ) -> bool:
+        """Have the replica that works on a task stop it; False when no other one does any more."""
         owner = await self._store.find_owner(task_id)
         while owner == NOBODY:  # it is about to be taken
             await self._engine.clock.sleep(_TAKING_S)
             owner = await self._store.find_owner(task_id)
         if owner is None:
+            return False
+        if owner == self.id:  # which is taking it over, or could not continue it
+            if session_key is not None:
+                await self._engine.recoveries.wait(session_key)
+            await self._engine.clock.sleep(_TAKING_S)
             return False
         await self.cancel_at(owner, scope, task_id)
         return True

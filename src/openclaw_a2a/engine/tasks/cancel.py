@@ -11,6 +11,7 @@ from openclaw_a2a.engine.transcript.task_text import status_text
 from openclaw_a2a.engine.transcript.transcript import CANCELED
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
+    AgentUnavailable,
     Conflict,
     Draining,
     GatewayError,
@@ -18,7 +19,7 @@ from openclaw_a2a.model.errors import (
     TaskNotCancelable,
     TaskNotLive,
 )
-from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
 from openclaw_a2a.model.records import StoredTask, decode_resume
 from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
 from openclaw_a2a.model.turn import Binding, Scope
@@ -63,9 +64,10 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
             continue  # it changed between the read and the commit: look at what it is now
         if active is None:
             tries -= 1
-            if await _cancel_elsewhere(engine, scope, task_id, is_last=not tries):
+            session_key = None if head.binding is None else head.binding.session_key
+            if await _cancel_elsewhere(engine, scope, task_id, session_key, is_last=not tries):
                 return task_json(await get_task(engine, scope, task_id))
-            continue  # its run ended between the two reads
+            continue  # its run ended between the two reads, or is here by now
         # Without the lock from here: the run must be able to end, and others may wait for it too.
         task = await _stop_runs(engine, active, task_id)
         if task is not None and active.journal.state not in PAUSED:
@@ -75,9 +77,14 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
 
 
 async def _cancel_elsewhere(
-    engine: Engine, scope: Scope | None, task_id: TaskId, *, is_last: bool
+    engine: Engine,
+    scope: Scope | None,
+    task_id: TaskId,
+    session_key: SessionKey | None,
+    *,
+    is_last: bool,
 ) -> bool:
-    """Have another replica stop a task; False when none works on it any more.
+    """Have another replica stop a task; False when no other one works on it any more.
 
     Raises: TaskNotLive (nobody does), Draining, and as `cancel_task`.
     """
@@ -85,7 +92,7 @@ async def _cancel_elsewhere(
         raise Draining("the gateway is stopping; ask again when it is back")
     if engine.replication is None or is_last:
         raise TaskNotLive(f"task {task_id} is not running anywhere; there is nothing to stop")
-    return await engine.replication.cancel_elsewhere(scope, task_id)
+    return await engine.replication.cancel_elsewhere(scope, task_id, session_key)
 
 
 async def _cancel_at_agent(
@@ -110,6 +117,7 @@ async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> byt
     for record in [run.record for run in active.runs]:
         if record.resume is not None and not record.is_started:
             # An answer to a pause that is still queued will not be given: end what waits for it.
+            await _check_agent_here(engine, record.binding.agent_id)
             await cancel_pause(engine, task_id, record.binding, record.resume)
             break
     # All of them: a message that waits behind the running one would start the task again.
@@ -131,6 +139,20 @@ async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> byt
             return None
         raise result.error or TaskNotLive(f"task {task_id} is not running here any more")
     return result.task
+
+
+async def _check_agent_here(engine: Engine, agent_id: AgentId) -> None:
+    """Raises: AgentUnavailable (only other replicas have the agent)."""
+    replication = engine.replication
+    if replication is None:
+        return
+    place = await replication.find_place(agent_id, for_new_work=False)
+    if place is not None:
+        raise AgentUnavailable(
+            f"the answer is about to go to replica {place}, which has the agent {agent_id}; "
+            "cancel the task again shortly",
+            retry_after_s=1.0,
+        )
 
 
 async def cancel_pause(

@@ -87,6 +87,11 @@ ORDER BY runs, random() LIMIT 1"""
 _GIVE_UP = f"""
 UPDATE run SET owner = '{NOBODY}', fence = fence + 1
 WHERE id = ANY ($1::text[]) AND owner = $2 AND NOT is_started"""
+_GIVE_UP_SESSIONS = f"""
+DELETE FROM session s
+WHERE owner = $2 AND key IN (
+  SELECT session_key FROM run WHERE id = ANY ($1::text[]) AND owner = '{NOBODY}')
+AND NOT EXISTS (SELECT FROM run WHERE session_key = s.key AND owner = $2)"""
 _LIST_OWN = "SELECT id FROM run WHERE id = ANY ($1::text[]) AND owner = $2"
 _IS_LEFT = f"SELECT FROM run WHERE owner = '{NOBODY}' LIMIT 1"
 _SEQUENCES = "SELECT id, sequence FROM task WHERE id = ANY ($1::text[])"
@@ -221,6 +226,8 @@ class PostgresReplicas:
         self._listener: ReplicaListener | None = None
         self._agents: list[str] = []
         self._released: list[tuple[SessionKey, int]] = []
+        self._unreleased: list[tuple[SessionKey, int]] = []
+        """Sessions whose release has failed; it is tried again."""
         self._supervisor = Supervisor("replicas")
         self._look = asyncio.Event()
         self._has_expired = False
@@ -310,6 +317,8 @@ class PostgresReplicas:
             except GatewayError as error:
                 log.warning("replica.watch_failed", reason=error.message)
                 reached_at = 0.0
+            unreleased, self._unreleased = self._unreleased, []
+            await self._delete_sessions(unreleased)
             self._look.clear()
             try:
                 async with asyncio.timeout(min(_WATCH_S, self.lease_s / 5)):
@@ -389,11 +398,17 @@ class PostgresReplicas:
     async def _release(self) -> None:
         await asyncio.sleep(0)  # those that end in the same turn go together
         released, self._released = self._released, []
+        await self._delete_sessions(released)
+
+    async def _delete_sessions(self, released: list[tuple[SessionKey, int]]) -> None:
+        if not released:
+            return
         keys, numbers = zip(*released, strict=True)
         try:
             await self._database.fetch(_RELEASE, list(keys), list(numbers), self.id)
         except GatewayError as error:
-            # They stay ours: messages for them are handed to this replica as long as it lives.
+            # Until `_watch` has tried again, messages for them are handed to this replica.
+            self._unreleased += released
             log.warning("replica.sessions_not_released", reason=error.message)
 
     async def find_owner(self, task_id: TaskId) -> OwnerId | None:
@@ -424,6 +439,7 @@ class PostgresReplicas:
         async def give_up(connection: Session) -> set[RunId]:
             values = (list(run_ids), self.id)
             await connection.execute(_GIVE_UP, *values)
+            await connection.execute(_GIVE_UP_SESSIONS, *values)
             # Read, not returned by the update: it may be repeated after it was made.
             return {RunId(row[0]) for row in await connection.fetch(_LIST_OWN, *values)}
 
