@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,12 +22,12 @@ from openclaw_a2a.app import build_app
 from openclaw_a2a.app.gateway import Gateway
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
-from openclaw_a2a.model.agent_event import InputRequired, Reply, TextDelta
+from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Reply, TextDelta
 from openclaw_a2a.model.delivery import Delivery, DeliveryId
 from openclaw_a2a.model.errors import Overloaded, StoreUnavailable
 from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, MessageId, OwnerId, PeerName
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.model.turn import Scope, Turn
 from openclaw_a2a.ports import Recovery
 from openclaw_a2a.settings import load_settings
 
@@ -514,6 +514,130 @@ async def test_a_run_comes_back_to_a_replica_that_lost_it_and_has_not_stopped_it
     assert engine.has_run(task["id"]), "the end of the first run removed its successor"
     third.end(Reply.of_text("of the third"))
     await a.wait_ended(task["id"])
+
+
+class JoinedAgent(ControlledAgent):
+    """Follows work in another program, which every replica reaches and any may end."""
+
+    def __init__(self, name: str, ended_by: list[str]) -> None:
+        super().__init__(Recovery.REATTACH)
+        self.name, self.ended_by = name, ended_by
+        self._is_left: dict[str, bool] = {}
+
+    async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+        self._is_left[turn.run_id] = False
+        events, is_over = super().run(turn), False
+        try:
+            async for event in events:
+                yield event
+            is_over = True
+        finally:
+            if not self._is_left.pop(turn.run_id) and not is_over:
+                self.ended_by.append(self.name)
+            await events.aclose()
+
+    def detach_run(self, run_id: str) -> bool:
+        if run_id in self._is_left:
+            self._is_left[run_id] = True
+        return run_id in self._is_left
+
+    async def end_detached_run(self, turn: Turn) -> None:
+        assert turn.attempt > 1
+        self.ended_by.append(f"{self.name}, later")
+
+
+@asynccontextmanager
+async def without_tasks(replica: Replica) -> AsyncIterator[None]:
+    """In the block no event of a task is stored, and none can be read."""
+    connection = await replica.link.address.connect()
+    tables = ("event", "snapshot")
+    try:
+        for table in tables:
+            await connection.execute(f"ALTER TABLE {table} RENAME TO {table}_elsewhere")
+        try:
+            yield
+        finally:
+            for table in tables:
+                await connection.execute(f"ALTER TABLE {table}_elsewhere RENAME TO {table}")
+    finally:
+        await connection.close()
+
+
+async def test_a_replica_that_was_taken_for_dead_does_not_end_what_another_one_has_joined(
+    start_replica: StartReplica,
+) -> None:
+    ended_by: list[str] = []
+    a = await start_replica(agent=JoinedAgent("a", ended_by))
+    b = await start_replica(agent=JoinedAgent("b", ended_by))
+    engine = a.gateway.engines[a.gateway.settings.store]
+    task = await a.send("one", blocking=False)
+    lost = await a.agent.next_run()
+    async with a.taken_for_dead():
+        pass
+    await b.take_over()
+    await b.agent.next_run("one")
+    with suppress(StoreUnavailable):  # the write that finds out
+        await engine.replication.renew()
+    await asyncio.wait_for(lost.stopped.wait(), TIMEOUT_S)
+    assert ended_by == []
+    canceled = (await a.call("CancelTask", {"id": task["id"]}))["result"]
+    assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+    assert ended_by == ["b"]
+
+
+async def test_a_replica_without_its_store_ends_nothing_that_another_one_may_have_joined(
+    start_replica: StartReplica,
+) -> None:
+    ended_by: list[str] = []
+    a = await start_replica(agent=JoinedAgent("a", ended_by), lease_s=6)
+    b = await start_replica(agent=JoinedAgent("b", ended_by), lease_s=600)
+    engine = a.gateway.engines[a.gateway.settings.store]
+    task = await a.send("one", blocking=False)
+    lost = await a.agent.next_run()
+    with capture_logs() as events:
+        async with without_tasks(a):
+            lost.tell(TextDelta("not stored"))
+            await asyncio.wait_for(lost.stopped.wait(), TIMEOUT_S)
+            assert ended_by == []
+            async with a.taken_for_dead():
+                pass
+            taking = asyncio.create_task(b.take_over())
+
+            async def is_taken() -> bool:
+                return any(one["event"] == "recovery.delayed" for one in events)
+
+            assert await repeat_until(is_taken, deadline_s=TIMEOUT_S)
+    await taking
+    joined = await b.agent.next_run("one")
+
+    async def is_given_up() -> bool:
+        return not engine.abandoned
+
+    assert await repeat_until(is_given_up, deadline_s=TIMEOUT_S)
+    assert ended_by == []
+    joined.end(Reply.of_text("done"))
+    await b.wait_ended(task["id"])
+
+
+async def test_a_replica_that_gets_its_store_back_in_time_ends_what_it_left_running(
+    start_replica: StartReplica,
+) -> None:
+    ended_by: list[str] = []
+    a = await start_replica(agent=JoinedAgent("a", ended_by), lease_s=6)
+    task = await a.send("one", blocking=False)
+    run = await a.agent.next_run()
+    async with without_tasks(a):
+        run.tell(TextDelta("not stored"))
+        await asyncio.wait_for(run.stopped.wait(), TIMEOUT_S)
+        assert ended_by == []
+
+    async def is_ended() -> bool:
+        return bool(ended_by)
+
+    assert await repeat_until(is_ended, deadline_s=TIMEOUT_S)
+    assert ended_by == ["a, later"]
+    found = (await a.call("GetTask", {"id": task["id"]}))["result"]
+    assert found["status"]["state"] == "TASK_STATE_FAILED"
 
 
 async def test_runs_are_taken_over_although_the_store_cannot_be_read_in_between(

@@ -187,6 +187,27 @@ async def test_a_run_continues_from_its_checkpoint(asker: str, store: Store) -> 
         assert await state_of(remote, known) == "canceled"
 
 
+async def test_a_run_that_is_left_to_another_replica_goes_on_until_it_is_ended(
+    asker: str, store: Store
+) -> None:
+    turn = turn_of("hold", run_id=str(uuid.uuid4()))
+    async with target(asker, store) as agent, RemoteAgents(section(asker)) as remote:
+        assert not agent.detach_run(turn.run_id)
+        with fail_after(240):
+            async with aclosing(agent.run(turn)) as events:
+                async for event in events:
+                    if isinstance(event, TextDelta):
+                        break
+                assert agent.detach_run(turn.run_id)
+        assert not agent.detach_run(turn.run_id)
+        note = await store.records.read_record(CHECKPOINT_KIND, turn.run_id)
+        assert note is not None
+        known = msgspec.json.decode(note.body)
+        assert await state_of(remote, known) == "working"
+        await agent.end_detached_run(msgspec.structs.replace(turn, attempt=2))
+        assert await state_of(remote, known) == "canceled"
+
+
 async def test_a_task_that_ended_during_a_restart_is_reported_completely(
     asker: str, store: Store
 ) -> None:

@@ -44,7 +44,7 @@ from openclaw_a2a.model.ids import (
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunOptions, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.task import StatusUpdate, Task, TaskState, TaskStatus
-from openclaw_a2a.model.turn import Binding, Scope
+from openclaw_a2a.model.turn import Binding, Scope, Turn
 from openclaw_a2a.ports import (
     AgentLookup,
     Clock,
@@ -276,6 +276,8 @@ class Engine:
         """The journals of tasks whose submission is sent after the first step of their run."""
         self.abandoned: list[RunRecord] = []
         """Runs whose end the store refused; maintenance fails them."""
+        self.detached: dict[RunId, Turn] = {}
+        """The turns of those whose agents still work: maintenance ends that work."""
         self.session_tasks = SessionTasks()
         self.recoveries = Recoveries()
         self.loop = asyncio.get_running_loop()

@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.recovery import fail_run
+from openclaw_a2a.engine.recovery import FailOutcome, fail_run
 from openclaw_a2a.engine.tasks.submit_policy import reject_expired
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import StoreUnavailable
-from openclaw_a2a.ports import Clock, Record, Retention, Store
+from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.ports import Clock, Record, Retention, Store, SupportsRunDetach
 
 log = get_logger(__name__)
 
@@ -54,12 +55,29 @@ async def _fail_abandoned(engine: Engine) -> None:
     for record in list(engine.abandoned):
         # It stays in the list until it has failed: the outbox asks `has_run` before it removes a
         # delivery whose task does not exist.
-        # False means that the store is still down; it is tried again with the next one.
-        if await fail_run(engine, record, NOT_STORED):
+        # While the store is still down it is tried again with the next one.
+        outcome = await fail_run(engine, record, NOT_STORED)
+        if outcome is not FailOutcome.UNAVAILABLE:
             engine.abandoned.remove(record)
+            turn = engine.detached.pop(record.id, None)
+            if turn is not None and outcome is FailOutcome.FAILED:
+                # A job: the lease must not wait for an agent.
+                engine.supervisor.spawn("end-detached", _end_detached(engine, turn))
             # Only now `has_run` is False, and the outbox can drop deliveries without a task.
             if record.task_id in engine.wakeups.subscribed:
                 engine.wakeups.notify(record.task_id)
+
+
+async def _end_detached(engine: Engine, turn: Turn) -> None:
+    """End the work of a run that has failed: it is nobody else's."""
+    agent = engine.agents.get(turn.binding.agent_id)
+    if not isinstance(agent, SupportsRunDetach):
+        return
+    try:
+        await agent.end_detached_run(turn)
+    except Exception as error:  # one broad catch: whatever an agent raises
+        reason = str(error) or type(error).__name__
+        log.warning("maintenance.agent_not_ended", run_id=turn.run_id, reason=reason)
 
 
 class RetentionClock:

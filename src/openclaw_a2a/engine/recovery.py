@@ -12,6 +12,7 @@ A claimed run falls into one of these cases
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -219,7 +220,8 @@ async def _prepare_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
         reason = _reason_to_fail(engine, record)
     if reason is not None:
         # The store was unavailable: maintenance tries again.
-        if not await fail_run(engine, record, reason, has_next=has_next):
+        outcome = await fail_run(engine, record, reason, has_next=has_next)
+        if outcome is FailOutcome.UNAVAILABLE:
             engine.abandoned.append(record)
         return None
     if record.is_started:
@@ -277,13 +279,22 @@ def _reason_to_fail(engine: Engine, record: RunRecord) -> str | None:
     return None
 
 
+class FailOutcome(Enum):
+    """What came of `fail_run`."""
+
+    FAILED = "failed"
+    LEFT = "left"
+    """It is not ours any more, or its task cannot be changed: nothing is left to do."""
+    UNAVAILABLE = "unavailable"
+    """The store is: it must be tried again."""
+
+
 async def fail_run(
     engine: Engine, record: RunRecord, reason: str, *, has_next: bool = False
-) -> bool:
+) -> FailOutcome:
     """End an interrupted run: its task gets the reason (a direct run becomes a failed task).
 
-    With `has_next` another message waits on the task, which therefore stays `working`. False when
-    the store is unavailable and it must be tried again.
+    With `has_next` another message waits on the task, which therefore stays `working`.
     """
     state = TaskState.WORKING if has_next else TaskState.FAILED
     try:
@@ -310,9 +321,9 @@ async def fail_run(
             await journal.end(events, run=record)
     except GatewayError as error:
         log.warning("recovery.run_not_failed", run_id=record.id, reason=error.message)
-        # After any other error, such as a run that was claimed elsewhere, nothing is left to do.
-        return not isinstance(error, StoreUnavailable)
-    return True
+        is_down = isinstance(error, StoreUnavailable)
+        return FailOutcome.UNAVAILABLE if is_down else FailOutcome.LEFT
+    return FailOutcome.FAILED
 
 
 async def _read_all_events(engine: Engine, record: RunRecord) -> list[Entry]:

@@ -11,6 +11,7 @@ from openclaw_a2a.ports.agent import (
     SupportsOrphanCleanup,
     SupportsPauseCancel,
     SupportsProfile,
+    SupportsRunDetach,
 )
 from openclaw_a2a.ports.clock import Clock
 from openclaw_a2a.ports.delivery_store import (
@@ -119,6 +120,7 @@ __all__ = [
     "SupportsOrphanCleanup",
     "SupportsPauseCancel",
     "SupportsProfile",
+    "SupportsRunDetach",
     "SupportsTaskSearch",
     "TaskFilter",
     "TaskKey",

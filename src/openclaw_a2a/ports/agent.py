@@ -79,6 +79,22 @@ class SupportsDetach(Protocol):
 
 
 @runtime_checkable
+class SupportsRunDetach(Protocol):
+    """An agent whose runs can continue at another replica of the gateway."""
+
+    def detach_run(self, run_id: RunId) -> bool:
+        """Leave the run running when it is interrupted; False when it is not followed here.
+
+        It is, or may be, another replica's, which finds it by its id.
+        """
+        ...
+
+    async def end_detached_run(self, turn: Turn) -> None:
+        """End a run that was left running: no other replica has it. Raises: AgentError."""
+        ...
+
+
+@runtime_checkable
 class SupportsBackgroundEvents(Protocol):
     """An agent whose sessions can produce messages outside the runs of the engine."""
 

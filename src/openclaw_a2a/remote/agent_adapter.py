@@ -31,7 +31,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Note, Reply, Stopped
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, TaskNotCancelable
-from openclaw_a2a.model.ids import Json, JsonObject, PeerName
+from openclaw_a2a.model.ids import Json, JsonObject, PeerName, RunId
 from openclaw_a2a.model.turn import Binding, Turn
 from openclaw_a2a.model.validation import as_object, is_object, object_at
 from openclaw_a2a.planning.steps import EXTENSION_URIS, TASK_KEYS
@@ -519,6 +519,8 @@ class RemoteTargetAgent:
         supervisor = Supervisor(f"target {alias}")
         self._context = RunContext(alias, remote, records, clock, timeouts, supervisor, host_id)
         self._is_detached = False
+        self._is_left: dict[RunId, bool] = {}
+        """The runs that are followed; True: the remote task goes on when one is interrupted."""
 
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
         """Send the turn to the remote agent. Closing the iterator cancels its task.
@@ -526,25 +528,30 @@ class RemoteTargetAgent:
         Raises: AgentUnavailable (it cannot be reached), AgentFailed (it refused or failed).
         """
         run = RemoteRun(self._context, turn)
+        self._is_left[turn.run_id] = False
         try:
             while not run.is_over:
-                for event in await self._next(run):
+                for event in await self._next(run, turn.run_id):
                     yield event
         except GeneratorExit:
-            if not run.is_over and not self._is_detached:
+            if not run.is_over and not self._leaves(turn.run_id):
                 with anyio.CancelScope(shield=True):
                     await run.stop()
                 if not run.is_stopped:
                     raise self._cancel_refused() from None
             raise
         finally:
+            self._is_left.pop(turn.run_id, None)
             await run.close()
 
-    async def _next(self, run: RemoteRun) -> Sequence[AgentEvent]:
+    def _leaves(self, run_id: RunId) -> bool:
+        return self._is_detached or self._is_left.get(run_id, False)
+
+    async def _next(self, run: RemoteRun, run_id: RunId) -> Sequence[AgentEvent]:
         try:
             return await run.next()
         except asyncio.CancelledError:
-            if self._is_detached:
+            if self._leaves(run_id):
                 raise
             with anyio.CancelScope(shield=True):
                 await run.stop()
@@ -584,6 +591,21 @@ class RemoteTargetAgent:
     def detach(self) -> None:
         """Detach when the gateway stops: remote tasks continue, and are found after the restart."""
         self._is_detached = True
+
+    def detach_run(self, run_id: RunId) -> bool:
+        """Leave one remote task to another replica; False when its run is not followed here."""
+        if run_id not in self._is_left:
+            return False
+        self._is_left[run_id] = True
+        return True
+
+    async def end_detached_run(self, turn: Turn) -> None:
+        """Cancel the remote task of a run that was left. Raises: AgentFailed, AgentUnavailable."""
+        run = RemoteRun(self._context, turn)
+        try:
+            await run.stop()
+        finally:
+            await run.close()
 
     async def close(self) -> None:
         """Stop following all runs; the owner of the tool closes it."""

@@ -643,6 +643,34 @@ async def test_a_stopping_gateway_leaves_its_runs_alone(
     assert gateway.methods("chat.abort") == []
 
 
+async def test_a_run_that_is_left_to_another_replica_goes_on_until_it_is_ended(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    @gateway.on("agent")
+    async def answer(request: GatewayRequest) -> None:
+        await request.agent("assistant", text_data("one", "one"))
+
+    gateway.answers["chat.history"] = live()
+    turn = make_turn_for()
+    assert not agent.detach_run(turn.run_id)
+    events = agent.run(turn)
+    await anext(events)
+    assert agent.detach_run(turn.run_id)
+    await events.aclose()  # pyright: ignore[reportAttributeAccessIssue] - it is a generator
+    assert gateway.methods("chat.abort") == []
+    # Only this one: what is followed again is ended when its turn is.
+    assert not agent.detach_run(turn.run_id)
+
+    @gateway.on("chat.abort")
+    async def abort(request: GatewayRequest) -> None:
+        await request.answer({"aborted": True})
+        settled = {"phase": "error", "aborted": True, "executionSettled": True}
+        await request.event("agent", run_event(RUN, KEY, "lifecycle", settled))
+
+    await agent.end_detached_run(msgspec.structs.replace(turn, attempt=2))
+    assert len(gateway.methods("chat.abort")) == 1
+
+
 async def test_files_of_an_answer_come_with_it(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:

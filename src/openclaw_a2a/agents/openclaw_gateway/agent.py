@@ -48,7 +48,7 @@ from openclaw_a2a.agents.prompt import build_prompt
 from openclaw_a2a.model.agent_event import AgentEvent, Approval, BackgroundEvent, RecentTask
 from openclaw_a2a.model.card import AgentProfile
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, TaskNotCancelable
-from openclaw_a2a.model.ids import Json, JsonObject, SessionKey, TaskId
+from openclaw_a2a.model.ids import Json, JsonObject, RunId, SessionKey, TaskId
 from openclaw_a2a.model.turn import Binding, Turn
 from openclaw_a2a.ports import (
     DeliveryFailed,
@@ -143,6 +143,8 @@ class OpenClawGatewayAgent(EventAgent):
         self._site = GatewaySite(options.socket_url, options.token, device_key)
         self._connection: GatewayConnection | None = None
         self._is_detached = False
+        self._is_left: dict[RunId, bool] = {}
+        """The runs that are followed; True: it goes on when its turn is interrupted."""
         self._is_on_http = False  # true when only HTTP was reachable at the last turn
         self._agents = OpenClawAgents()
         self._turns: set[GatewayTurn] = set()
@@ -166,6 +168,15 @@ class OpenClawGatewayAgent(EventAgent):
 
         Raises: AgentUnavailable (OpenClaw is out of reach), AgentFailed (it refused or failed).
         """
+        self._is_left[turn.run_id] = False
+        try:
+            async with aclosing(await self._start(turn)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._is_left.pop(turn.run_id, None)
+
+    async def _start(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
         try:
             connection = await self._connect_for(turn)
             agent_id = "" if connection is None else await self._find_agent_id(connection)
@@ -174,23 +185,22 @@ class OpenClawGatewayAgent(EventAgent):
             # cancellation is committed.
             # Only these: in a first attempt nothing has been sent before the connection is there.
             has_run = self._options.road != "http" and _may_be_started(turn)
-            if has_run and not self._is_detached:
-                pause = Pause.from_resume(turn.resume)
-                run_id = RUN_PREFIX + turn.run_id if pause is None else pause.run_id
+            if has_run and not self._leaves(turn):
                 with anyio.CancelScope(shield=True):
-                    await self._stop_run(turn.session_key, run_id)
+                    await self.end_detached_run(turn)
             raise
         if connection is None:
             events = await self._start_over_http(turn)
         else:
             events = self._run_over_websocket(connection, turn, agent_id)
-        if not turn.may_approve:
-            workspace = self._agents.workspace(agent_id)
-            approvals: Mapping[str, str] = {} if connection is None else connection.runs.approvals
-            events = OperatorDetails(workspace, approvals).hide(events)
-        async with aclosing(events):
-            async for event in events:
-                yield event
+        if turn.may_approve:
+            return events
+        workspace = self._agents.workspace(agent_id)
+        approvals: Mapping[str, str] = {} if connection is None else connection.runs.approvals
+        return OperatorDetails(workspace, approvals).hide(events)
+
+    def _leaves(self, turn: Turn) -> bool:
+        return self._is_detached or self._is_left.get(turn.run_id, False)
 
     async def _run_over_websocket(
         self, connection: GatewayConnection, turn: Turn, agent_id: str
@@ -211,7 +221,7 @@ class OpenClawGatewayAgent(EventAgent):
             finally:
                 self._turns.discard(current)
                 # The run has ended already when the turn is over; then `stop` returns at once.
-                if not self._is_detached:
+                if not self._leaves(turn):
                     # Shielded: a cancelled task must not be committed before its run has ended.
                     with anyio.CancelScope(shield=True):
                         await current.follower.stop()
@@ -441,6 +451,19 @@ class OpenClawGatewayAgent(EventAgent):
         """Called when the gateway stops: turns cancelled later leave their runs active."""
         # The next process re-attaches to them by their run ids.
         self._is_detached = True
+
+    def detach_run(self, run_id: RunId) -> bool:
+        """Leave one run to another replica; False when no turn follows it here."""
+        if run_id not in self._is_left:
+            return False
+        self._is_left[run_id] = True
+        return True
+
+    async def end_detached_run(self, turn: Turn) -> None:
+        """End the run of a turn that nobody follows. Raises: AgentUnavailable, AgentFailed."""
+        pause = Pause.from_resume(turn.resume)
+        run_id = RUN_PREFIX + turn.run_id if pause is None else pause.run_id
+        await self._stop_run(turn.session_key, run_id)
 
     def _get_connection(self) -> GatewayConnection:
         if self._connection is None:

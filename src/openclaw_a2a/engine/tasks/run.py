@@ -77,7 +77,7 @@ from openclaw_a2a.model.task import (
     TaskState,
 )
 from openclaw_a2a.model.turn import BETWEEN_GATEWAYS, Scope, Turn
-from openclaw_a2a.ports import Accepted, Commit, Duplicate, Submission
+from openclaw_a2a.ports import Accepted, Commit, Duplicate, Submission, SupportsRunDetach
 
 if TYPE_CHECKING:
     from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
@@ -102,6 +102,7 @@ class ActiveRun:
         "_event_count",
         "_failure_code",
         "_force_timer",
+        "_is_detached",
         "_is_end_sent",
         "_omitted_count",
         "_pause_events",
@@ -172,6 +173,8 @@ class ActiveRun:
         """The events of a pause, until the agent has really stopped."""
         self._resume: bytes | None = None
         self._force_timer: asyncio.TimerHandle | None = None
+        self._is_detached = False
+        """True when the work of the agent goes on although the run is stopped."""
 
     @property
     def scope(self) -> Scope:
@@ -285,7 +288,13 @@ class ActiveRun:
             return  # not known to be stored; `on_submitted` looks whose it is
         self.is_lost = True
         self._engine.forget_task(self)
+        self._detach()
         self.apply(RunSignal.INTERRUPT)
+
+    def _detach(self) -> None:
+        """Leave the work of the agent running: another replica may follow it by now."""
+        if isinstance(self.agent, SupportsRunDetach) and self.agent.detach_run(self.record.id):
+            self._is_detached = True
 
     async def wait_stored(self) -> Duplicate:
         """The run and the task of the message, once it is stored. Raises: why it was refused."""
@@ -424,6 +433,9 @@ class ActiveRun:
         # After everyone is released: from here on the run belongs to maintenance. Its lease is
         # renewed by owner like any other until it has failed, so nobody else claims it meanwhile.
         self._engine.abandoned.append(self.record)
+        if self._is_detached:
+            record = msgspec.structs.replace(self.record, attempt=self.record.attempt + 1)
+            self._engine.detached[record.id] = build_turn(record, self._rules)
 
     # ---------------------------------------------------------------- before the agent
 
@@ -730,6 +742,10 @@ class ActiveRun:
         """The store took a commit, or refused it: then nothing more of the run can be kept."""
         active = self.active_task
         if active is not None and active.journal.failure is not None:
+            # A store that cannot be reached from here may have given the run to another replica.
+            may_be_lost = isinstance(active.journal.failure, LeaseLost | StoreUnavailable)
+            if may_be_lost and self._engine.replication is not None:
+                self._detach()
             self.apply(RunSignal.INTERRUPT)
             return
         if self._transcript is None or not self._transcript.pending_size:
