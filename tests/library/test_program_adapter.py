@@ -268,7 +268,7 @@ while not other.exists():
         async def ask(message, key):
             answers.append((key, await adapter.invoke(message, key)))
 
-        # Each goes on until one of the other context has begun: neither context waits for the other.
+        # Each goes on until one of the other context has begun: no context waits for the other.
         group.start_soon(ask, f"{tmp_path}|b", "b")
         for _ in range(3):
             group.start_soon(ask, f"{tmp_path}|a", "a")

@@ -34,7 +34,9 @@ HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: "
 REDIRECT = respond("", status="302 Found", Location="/again")
 
 
-async def fail_within(answer: Answer, *, deadline_ms: int = 60_000, **request: object) -> JsonObject:
+async def fail_within(
+    answer: Answer, *, deadline_ms: int = 60_000, **request: object
+) -> JsonObject:
     """The error of a send to a peer that answers like this; it comes in time."""
     async with scripted(answer) as peer, open_tool(one_target(peer.url), limit=LIMIT) as harness:
         begun = time.monotonic()
