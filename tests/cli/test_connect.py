@@ -2,12 +2,12 @@
 
 import json
 import os
-import socket
 from pathlib import Path
 
 import pyjson5
 import pytest
 from tests.cli.scripted_openclaw import scripted_openclaw
+from tests.ports import free_port
 
 from openclaw_a2a.settings.settings_file import plan_openclaw_section
 
@@ -41,12 +41,6 @@ def openclaw(home: Path, port: int, *, token: str | None = "the-right-token") ->
     auth = {"mode": "token"} | ({} if token is None else {"token": token})
     path.write_text(json.dumps({"gateway": {"port": port, "auth": auth}}), "utf-8")
     return path
-
-
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def steps_of(finished) -> dict[str, bool]:
@@ -129,7 +123,7 @@ def test_config_flag_names_the_file_to_write(command, tmp_path, gateway) -> None
 def test_unreachable_gateway_is_reported_and_the_other_steps_are_taken(
     command, tmp_path: Path
 ) -> None:
-    openclaw(tmp_path, closed_port())
+    openclaw(tmp_path, free_port())
     finished = command("connect", "openclaw")
     assert finished.code == 0
     assert "openclaw gateway run" in finished.out
@@ -146,7 +140,7 @@ def test_wrong_token_is_reported(command, tmp_path: Path, gateway) -> None:
 
 
 def test_missing_token_is_created_by_openclaws_own_command(command, tmp_path: Path) -> None:
-    openclaw(tmp_path, closed_port(), token=None)
+    openclaw(tmp_path, free_port(), token=None)
     log_file = tmp_path / "log_file"
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -171,7 +165,7 @@ def test_missing_token_is_created_by_openclaws_own_command(command, tmp_path: Pa
 
 
 def test_failing_openclaw_command_is_reported_with_the_next_step(command, tmp_path: Path) -> None:
-    openclaw(tmp_path, closed_port(), token=None)
+    openclaw(tmp_path, free_port(), token=None)
     finished = command("connect", "openclaw")
     assert finished.code == 1
     assert "openclaw doctor --generate-gateway-token" in finished.err

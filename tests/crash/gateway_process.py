@@ -4,12 +4,13 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
+
+from tests.ports import free_port
 
 from openclaw_a2a.net.sse_reader import SseReader
 
@@ -86,9 +87,7 @@ class GatewayProcess(Endpoint):
     ) -> None:
         self._server = server
         self._arguments = arguments
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            super().__init__(probe.getsockname()[1])
+        super().__init__(free_port())
         self._folder = folder
         self._kind = kind
         self._process: subprocess.Popen[bytes] | None = None

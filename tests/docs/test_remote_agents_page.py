@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/howto/call-remote-agents.md").read_text(encoding="utf-8")
@@ -41,9 +41,7 @@ def environment(home: Path) -> dict[str, str]:
 @pytest.fixture
 def port(home: Path) -> Iterator[int]:
     """The port at which the agent of the page answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number = probe.getsockname()[1]
+    number = free_port()
     (home / "ops.py").write_text(block("python", "serve(answer").replace("9901", str(number)))
     process = subprocess.Popen(
         [sys.executable, "ops.py"],

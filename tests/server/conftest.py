@@ -1,11 +1,11 @@
 """Gateways in processes of their own, ended with the test."""
 
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 from tests.server.gateway_process import GatewayProcess
 
 MakeGateway = Callable[[dict[str, Any]], GatewayProcess]
@@ -16,9 +16,7 @@ def make_gateway(tmp_path: Path) -> Iterator[MakeGateway]:
     made: list[GatewayProcess] = []
 
     def make(settings: dict[str, Any]) -> GatewayProcess:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            made.append(GatewayProcess(tmp_path, probe.getsockname()[1], settings))
+        made.append(GatewayProcess(tmp_path, free_port(), settings))
         return made[-1]
 
     yield make

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import uvicorn
+from tests.ports import free_port
 
 from openclaw_a2a.app import build_app
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
@@ -115,7 +116,7 @@ async def serve_app(app: Json, listener: socket.socket) -> AsyncIterator[None]:
 def free_socket(port: int = 0) -> tuple[socket.socket, str]:
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
+    listener.bind(("127.0.0.1", port or free_port()))
     listener.listen()
     listener.setblocking(False)
     return listener, f"http://127.0.0.1:{listener.getsockname()[1]}"

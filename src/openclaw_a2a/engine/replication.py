@@ -131,7 +131,9 @@ class Replication:
         self._held: dict[SessionKey, _Held] = {}
         self._answers: dict[int, asyncio.Event] = {}
         self._carried: set[int] = set()
-        """The requests that are being carried out."""
+        """The requests that are being carried out, and those of `_answered`."""
+        self._answered: set[int] = set()
+        """Those that ended since the last read began."""
         self._sequences: dict[TaskId, int] = {}
         """The last sequence that was read of each followed task."""
         self._released_slots: dict[tuple[RunId, str], _ReleasedSlot] = {}
@@ -603,7 +605,7 @@ class Replication:
             self._has_requests.clear()
             after = 0
             try:
-                while requests := await self._store.take_handoffs(after):
+                while requests := await self._read_requests(after):
                     for request in requests:
                         after = request.number
                         if request.number not in self._carried:
@@ -613,6 +615,13 @@ class Replication:
             except GatewayError as error:
                 log.warning("replica.requests_not_read", reason=error.message)
             await _wait(self._has_requests, self._store.poll_s)
+
+    async def _read_requests(self, after: int) -> list[Handoff]:
+        # What was answered before this read is not found by it. What is answered while it lasts
+        # may be, and must not be carried out again: a task that was canceled "is canceled already".
+        self._carried -= self._answered
+        self._answered.clear()
+        return await self._store.take_handoffs(after)
 
     async def _carry_out(self, handoff: Handoff) -> None:
         try:
@@ -628,7 +637,7 @@ class Replication:
             # Not answered: it is found again with the next look, and a message is deduplicated.
             log.warning("replica.request_not_answered", reason=error.message)
         finally:
-            self._carried.discard(handoff.number)
+            self._answered.add(handoff.number)
 
     async def _perform(self, handoff: Handoff) -> RequestAnswer:
         request = decode_request(handoff.body, self.id)

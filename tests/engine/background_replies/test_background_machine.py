@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, Sequence
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import rule
 from tests.engine.controlled_agent import TIMEOUT_S, Run
 from tests.engine.event_lines import check_closed_once
 from tests.engine.harness import ALICE, yield_to_others
-from tests.engine.test_engine_machine import EngineMachine, WatchedAgent
+from tests.engine.test_engine_machine import PLACES, EngineMachine, WatchedAgent, one_of
 
 from openclaw_a2a.engine.background_replies import BackgroundListener
 from openclaw_a2a.engine.tasks.journal import TaskProjection
@@ -104,10 +104,10 @@ class BackgroundMachine(EngineMachine):
         self.sent_replies[reply_id] = context
         self.do(self._say_later(reply_id))
 
-    @precondition(lambda self: self.sent_replies)
-    @rule(data=st.data())
-    def agent_says_later_again(self, data: st.DataObject) -> None:
-        self.do(self._say_later(data.draw(st.sampled_from(sorted(self.sent_replies)))))
+    @rule(place=PLACES)
+    def agent_says_later_again(self, place: int) -> None:
+        if (reply_id := one_of(sorted(self.sent_replies), place)) is not None:
+            self.do(self._say_later(reply_id))
 
     async def _say_later(self, reply_id: str) -> None:
         context = self.sent_replies[reply_id]
@@ -117,11 +117,10 @@ class BackgroundMachine(EngineMachine):
         key = session_key(MAIN, ALICE.principal, ContextId(context))
         self.agent.say_later(BackgroundReply(key, reply_id, (Part.of_text(reply_id),)))
 
-    @precondition(lambda self: self.tasks())
-    @rule(data=st.data())
-    def pause_is_over(self, data: st.DataObject) -> None:
-        task_id = data.draw(st.sampled_from(self.tasks()))
-        self.do(self._end_wait(PauseResolved(TaskId(task_id), "allowed", "token")))
+    @rule(place=PLACES)
+    def pause_is_over(self, place: int) -> None:
+        if (task_id := one_of(self.tasks(), place)) is not None:
+            self.do(self._end_wait(PauseResolved(TaskId(task_id), "allowed", "token")))
 
     async def _end_wait(self, over: PauseResolved) -> None:
         self.agent.say_later(over)

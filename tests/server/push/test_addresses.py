@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ports import free_port
 from tests.remote.certificates import make_certificate
 from tests.server.push.conftest import Serve
 from tests.server.push.gateways import (
@@ -235,12 +236,9 @@ async def test_the_next_address_is_tried_when_one_times_out(receiver: WebhookRec
 
 
 async def test_an_unreachable_or_unknown_host_is_a_failure_with_a_reason() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     resolve, _ = lying("127.0.0.1")
     poster = make_poster(resolve, allow_private=True)
-    refused = await poster.post(f"http://hooks.example.com:{port}/", b"{}", {})
+    refused = await poster.post(f"http://hooks.example.com:{free_port()}/", b"{}", {})
     nowhere = await poster.post("http://[::1/", b"{}", {})
     await poster.close()
     assert refused is not None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
+from tests.ports import free_port
 
 TIMEOUT_S = 240.0
 Json = Any
@@ -39,7 +40,7 @@ class WebhookReceiver:
     port: int = 0
 
     async def open(self, port: int = 0) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port or free_port())
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:

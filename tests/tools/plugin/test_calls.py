@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 Json = Any
 ENVELOPE = {"ok": True, "operation": "remote_agent", "action": "send", "summary": {}, "raw": {}}
@@ -103,9 +103,7 @@ async def test_an_abort_ends_the_request(host, door) -> None:
 
 
 async def test_a_gateway_that_is_down_is_reported_with_what_to_do(host) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     await host.register(url=url)
     tool = await host.tool()
     assert url in tool["description"]

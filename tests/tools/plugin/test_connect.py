@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.tools.plugin.conftest import DATA, OUTBOUND, TOKEN_FILE, Machine, closed_port
+from tests.ports import free_port
+from tests.tools.plugin.conftest import DATA, OUTBOUND, TOKEN_FILE, Machine
 
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.tools.openclaw_plugin import PLUGIN_FOLDER, PLUGIN_ID, PLUGIN_TOOLS
@@ -160,7 +161,7 @@ def test_doctor_tells_of_a_token_that_is_not_accepted(plugged: Machine) -> None:
 
 def test_doctor_tells_of_a_gateway_that_does_not_run(machine: Machine) -> None:
     machine.run("connect", "openclaw")
-    port = closed_port()
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     machine.settings(outbound=OUTBOUND, server={"port": port})
     machine.is_installed(config={"url": url, "tokenFile": str(machine.home / TOKEN_FILE)})
@@ -227,6 +228,6 @@ def test_connect_says_which_tools_are_on_and_where_to_switch_on_more(machine: Ma
 
 def test_connect_says_when_openclaw_must_be_restarted(machine: Machine) -> None:
     auth = {"mode": "token", "token": "t"}
-    machine.openclaw(gateway={"port": closed_port(), "auth": auth, "reload": {"mode": "off"}})
+    machine.openclaw(gateway={"port": free_port(), "auth": auth, "reload": {"mode": "off"}})
     _, shown = machine.run("connect", "openclaw")
     assert "restart it: openclaw gateway restart" in shown

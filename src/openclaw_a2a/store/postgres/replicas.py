@@ -112,8 +112,10 @@ _HAND_OFF = "INSERT INTO handoff (sender, receiver, body) VALUES ($1, $2, $3) RE
 _TAKE_HANDOFFS = """
 SELECT number, body FROM handoff WHERE receiver = $1 AND answer IS NULL AND number > $2
 ORDER BY number LIMIT 100"""
-# Not when it is another replica's by now: that one knows what came of it.
-_ANSWER = "UPDATE handoff SET answer = $2 WHERE number = $1 AND receiver = $3 RETURNING sender"
+# Not when it is another replica's by now: that one knows what came of it. The first answer counts.
+_ANSWER = """
+UPDATE handoff SET answer = $2
+WHERE number = $1 AND receiver = $3 AND answer IS NULL RETURNING sender"""
 _READ_ANSWER = "SELECT answer FROM handoff WHERE number = $1"
 _FORGET = "DELETE FROM handoff WHERE number = $1"
 _WITHDRAW = "DELETE FROM handoff WHERE number = $1 AND answer IS NULL"
