@@ -30,6 +30,7 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.turn import Scope, Turn
 from openclaw_a2a.ports import Recovery
 from openclaw_a2a.settings import load_settings
+from openclaw_a2a.store.postgres import link as link_module
 
 Json = Any
 
@@ -771,6 +772,61 @@ async def test_a_replica_that_was_taken_for_dead_answers_no_request_that_went_to
     policies[1].may_decide.set()
     (await b.agent.next_run("two")).end(Reply.of_text("done"))
     assert (await second)["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+class CommitWithoutAnswer:
+    """A connection that is lost after a batch was committed, and the store is locked from then on.
+
+    `release` ends the lock.
+    """
+
+    def __init__(self, link: Any) -> None:
+        self._link, self._inner = link, link.connection
+        self._other: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def fetchrow(self, text: str, *values: object) -> Any:
+        await self._inner.fetchrow(text, *values)
+        self._other = await self._link.address.connect()
+        self._inner.terminate()
+        lock = "SELECT pg_advisory_lock($1, hashtext($2))"
+        await self._other.execute(lock, link_module.WRITER_LOCK, self._link.address.schema)
+        raise ConnectionResetError("cut by the test")
+
+    async def release(self) -> None:
+        await self._other.close()
+
+
+async def test_a_message_that_was_stored_although_its_write_was_given_up_is_answered(
+    start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a gateway that has the database for itself: no other one could take it."""
+    monkeypatch.setattr(link_module, "HOLD_S", 0.2)
+    alone = await start_replica(lease_s=3, **{"store.replicas": False})
+    await alone.send("first", blocking=False, contextId="c-1")
+    first = await alone.agent.next_run("first")
+    cut = alone.link._connection = CommitWithoutAnswer(alone.link)
+    message = _message("hello", blocking=False, contextId="c-1")
+    refused = await alone.call("SendMessage", message)
+    assert "error" in refused
+    await cut.release()
+
+    async def is_known() -> bool:
+        return "result" in await alone.call("SendMessage", message)
+
+    assert await repeat_until(is_known, deadline_s=TIMEOUT_S)
+    first.end(Reply.of_text("done"))
+    (await alone.agent.next_run("hello")).end(Reply.of_text("done"))
+
+    async def is_ended() -> bool:
+        found = await alone.call("SendMessage", message)
+        task = found.get("result", {}).get("task", {})
+        return bool(task) and text_of(task) == "done"
+
+    assert await repeat_until(is_ended, deadline_s=TIMEOUT_S)
+    assert [turn.body for turn in alone.agent.turns] == ["first", "hello"]
 
 
 class SlowReads:

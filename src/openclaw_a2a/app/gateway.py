@@ -517,7 +517,7 @@ class Gateway:
             await replication.start(here, elsewhere, waiting)
         # Before the loops and the outbox: no run of this engine is active yet, so every unfinished
         # one was left by an engine that is gone, or is that of another replica.
-        await recover_runs(engine)
+        await recover_runs(engine, is_starting=True)
         await fail_orphaned_tasks(engine)
         keep = self.settings.retention
         schedule = MaintenanceSchedule(

@@ -280,6 +280,8 @@ class Engine:
         """The turns of those whose agents still work: maintenance ends that work."""
         self.session_tasks = SessionTasks()
         self.recoveries = Recoveries()
+        self.has_doubtful_runs = False
+        """Set when the store became unavailable while it was given messages: it may have them."""
         self.loop = asyncio.get_running_loop()
         self.supervisor = Supervisor("engine")
         """The jobs and loops of this engine. Runs are not among them: they are not just cancelled

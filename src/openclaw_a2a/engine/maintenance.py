@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.recovery import FailOutcome, fail_run
+from openclaw_a2a.engine.recovery import FailOutcome, fail_run, recover_runs
 from openclaw_a2a.engine.tasks.submit_policy import reject_expired
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import StoreUnavailable
@@ -45,6 +45,7 @@ async def keep_lease(engine: Engine) -> None:
             if engine.replication is not None:
                 await engine.replication.renew()
             await _fail_abandoned(engine)
+            await _recover_doubtful(engine)
         except StoreUnavailable as error:
             log.warning("maintenance.lease_not_renewed", reason=error.message)
         except Exception:  # the loop must continue, otherwise the lease expires
@@ -66,6 +67,18 @@ async def _fail_abandoned(engine: Engine) -> None:
             # Only now `has_run` is False, and the outbox can drop deliveries without a task.
             if record.task_id in engine.wakeups.subscribed:
                 engine.wakeups.notify(record.task_id)
+
+
+async def _recover_doubtful(engine: Engine) -> None:
+    """Take up messages that were stored although their senders got an error."""
+    if not engine.has_doubtful_runs or engine.replication is not None:  # replicas always look
+        return
+    engine.has_doubtful_runs = False
+    try:
+        await recover_runs(engine)
+    except StoreUnavailable:
+        engine.has_doubtful_runs = True
+        raise
 
 
 async def _end_detached(engine: Engine, turn: Turn) -> None:

@@ -63,8 +63,13 @@ Result = TypeVar("Result")
 _MAX_PARALLEL_CLEANUPS = 8
 
 
-async def recover_runs(engine: Engine) -> int:
-    """Take over the unfinished runs of engines that are gone; the number of runs."""
+async def recover_runs(engine: Engine, *, is_starting: bool = False) -> int:
+    """Take over the unfinished runs of engines that are gone; the number of runs.
+
+    Raises: StoreUnavailable (before anything is claimed, or at the start of an engine that has the
+    store for itself).
+    """
+    gives_up = is_starting and engine.replication is None
     with engine.recoveries.begin() as set_sessions:
         # Each claimed run has a new fence: the store refuses late writes of its former owner.
         records = await engine.store.tasks.claim_runs(engine.owner)
@@ -79,15 +84,14 @@ async def recover_runs(engine: Engine) -> int:
             waiting[record.task_id] -= 1
             has_next = waiting[record.task_id] > 0
             try:
-                found = await _until_available(
-                    engine, partial(_prepare_run, engine, record, has_next=has_next)
-                )
+                prepare = partial(_prepare_run, engine, record, has_next=has_next)
+                found = await _until_available(engine, prepare, gives_up=gives_up)
             except CorruptRecord as error:
                 _log_damaged(record.task_id, error)
                 continue
             if found is not None:
                 continued.append(found)
-        await _restart_runs(engine, continued)
+        await _restart_runs(engine, continued, gives_up=gives_up)
     if records:
         log.info("recovery.runs_recovered", count=len(records))
     return len(records)
@@ -159,7 +163,7 @@ class _Continued(NamedTuple):
     entries: list[Entry]
 
 
-async def _restart_runs(engine: Engine, continued: list[_Continued]) -> None:
+async def _restart_runs(engine: Engine, continued: list[_Continued], *, gives_up: bool) -> None:
     # Committed before the agents are called: a gateway that a run crashes again and again must
     # reach the limit of attempts. One group, so that a crash in between counts for none of them.
     async def count() -> dict[RunId, BaseException | None]:
@@ -175,7 +179,7 @@ async def _restart_runs(engine: Engine, continued: list[_Continued]) -> None:
                 raise error
         return {one.id: error for one, error in zip(started, outcomes, strict=True)}
 
-    counted = await _until_available(engine, count)
+    counted = await _until_available(engine, count, gives_up=gives_up)
     # In the order of their tickets, so that their sessions get the order of arrival back; and
     # nothing is awaited in between: a run that ended before the next one of its task is queued
     # would end the task, and that message would never be answered.
@@ -189,17 +193,20 @@ async def _restart_runs(engine: Engine, continued: list[_Continued]) -> None:
             _restart_run(engine, *one)
 
 
-async def _until_available(engine: Engine, step: Callable[[], Awaitable[Result]]) -> Result:
+async def _until_available(
+    engine: Engine, step: Callable[[], Awaitable[Result]], *, gives_up: bool
+) -> Result:
     """A step of a recovery, repeated while the store is unavailable.
 
-    The claimed runs are this engine's by then: nobody looks for them again. An engine that has the
-    store for itself gives up, and with it its gateway, which recovers when it is started again.
+    The claimed runs are this engine's by then: nobody looks for them again. An engine that starts
+    and has the store for itself gives up, and with it its gateway, which recovers when it is
+    started again.
     """
     while True:
         try:
             return await step()
         except StoreUnavailable as error:
-            if engine.replication is None:
+            if gives_up:
                 raise
             log.warning("recovery.delayed", reason=error.message)
         await engine.clock.sleep(_RETRY_S)

@@ -67,6 +67,7 @@ UPDATE writer SET batch = batch WHERE name = $1 AND instance = $2 AND NOT is_gon
 RETURNING batch, tickets"""
 # Before `since`: it left by itself, so there is no time to come back.
 EXPIRE = "UPDATE writer SET lease_until = since - interval '1 second' WHERE name = $1"
+_DISOWN = "UPDATE run SET owner = '' WHERE ticket = ANY ($1)"
 _LOCK_ROW = """
 SELECT batch FROM writer WHERE name = $1 AND instance = $2 AND NOT is_gone FOR UPDATE"""
 _BACKEND = "SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
@@ -223,11 +224,15 @@ class WriteLink:
                 await connection.execute(_END_OLD, *self._backend)
             await self.lock(connection)
             row = await connection.fetchrow(_READ, self.name, self.instance)
-            if row is not None and self.lease is not None and row[0] == self.given_up:
+            if row is not None and row[0] == self.given_up:
                 # The batch was committed after all, and who asked for it was told otherwise: what
-                # it stored is nobody's here. So it is left to whoever takes over the old name.
-                await connection.execute(EXPIRE, self.name)
-                row = None
+                # it stored is nobody's here. A replica leaves it to whoever takes over its name, a
+                # gateway that has the store for itself to its next claim.
+                if self.lease is None:
+                    await connection.execute(_DISOWN, row[1])
+                else:
+                    await connection.execute(EXPIRE, self.name)
+                    row = None
             if row is not None:
                 self.batch, self.tickets = row
             else:
