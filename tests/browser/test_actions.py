@@ -313,7 +313,7 @@ def test_a_remote_agent_is_asked_now(demo: DemoGateway, visit: OpenBrowser) -> N
     page = visit(demo).open("/dashboard/remote")
     page.wait_for_selector("[id='x-weather-office'] .s-completed:has-text('answers')")
     page.locator("[id='x-print-shop']").get_by_role("button", name="Ask for its card").click()
-    page.wait_for_selector(".notice:has-text('print-shop does not answer')")
+    page.wait_for_selector(".notice.bad:has-text('print-shop does not answer')")
     page.wait_for_selector("td:has-text('weather-office')")
 
 

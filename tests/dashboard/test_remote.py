@@ -86,9 +86,11 @@ async def test_an_agent_that_does_not_answer_says_why_and_is_asked_again(
         assert 'hx-post="/dashboard/remote/far/check"' in html
         still = await browser.act(f"{PAGE}/far/check")
         assert (still.status, b"far does not answer" in still.body) == (200, True)
+        assert b'class="notice bad"' in still.body
         peer.card_answer = None
         done = await browser.act(f"{PAGE}/far/check")
         assert (done.status, b"far answers." in done.body) == (200, True)
+        assert b'class="notice good"' in done.body
         [agent] = (await setup.json(PAGE))["agents"]
         assert (agent["isReachable"], agent["name"]) == (True, "Scripted")
         asked = peer.card_requests

@@ -43,12 +43,14 @@ class ActionResult(JsonStruct, frozen=True, omit_defaults=False):
     """What was done, in a sentence, and the page that shows it.
 
     `token` is the text of a token that was made: it is in the message, and nowhere else.
+    `is_bad` when the action was carried out and what it found is a problem.
     """
 
     message: str
     location: str
     id: str = ""
     token: str = ""
+    is_bad: bool = False
 
 
 class Actions:

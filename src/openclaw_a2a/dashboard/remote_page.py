@@ -155,7 +155,7 @@ class RemoteAgentReader:
         found = _find_agent(source, alias)
         problem = "" if found is None else found.error
         done = f"{alias} does not answer: {problem}" if problem else f"{alias} answers."
-        return ActionResult(done, "/dashboard/remote", alias)
+        return ActionResult(done, "/dashboard/remote", alias, is_bad=bool(problem))
 
     async def send(self, request: ActionRequest) -> ActionResult:
         """Try an agent: send it a message. Raises: RouteNotFound, InvalidParams."""
@@ -163,7 +163,8 @@ class RemoteAgentReader:
         text = read_form_text(request)
         answer = await self._audited(request, "send", source.send(alias, text))
         if answer.error:
-            return ActionResult(f"{alias} did not answer: {answer.error}", "", alias)
+            message = f"{alias} did not answer: {answer.error}"
+            return ActionResult(message, "", alias, is_bad=True)
         said = answer.text or "it said nothing"
         state = f" ({answer.state})" if answer.state else ""
         return ActionResult(f"{alias}{state}: {said}", "", alias)
