@@ -78,7 +78,7 @@ async def test_result_and_reason_are_read_by_name_or_beginning(harness: Planning
     for step in ("List venues", "list", "LIST VEN"):
         found = await until_read(harness, objective_id, step, "result")
         assert found["result"] == "three venues: A, B, C"
-    for step in (found["step"]["id"], found["step"]["id"][:9], found["step"]["a2aTaskId"]):
+    for step in (found["step"]["id"], found["step"]["id"][:-1], found["step"]["a2aTaskId"]):
         assert (await until_read(harness, objective_id, step, "result"))["step"] == found["step"]
     failed = await until_read(harness, objective_id, "fail", "reason")
     assert "no luck today" in failed["reason"]

@@ -130,7 +130,7 @@ async def test_the_command_lists_and_redelivers(
     wrong = command("redeliver", "zzz")
     assert wrong.returncode == 1
     assert "deliveries list" in wrong.stderr
-    done = command("redeliver", shown["id"][:6])
+    done = command("redeliver", shown["id"][:12])
     assert done.returncode == 0, done.stderr
     assert "tried again" in done.stdout
     await receiver.wait_for_post(COMPLETED)
