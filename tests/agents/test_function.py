@@ -296,7 +296,7 @@ async def test_stopping_a_turn_waits_for_its_thread(make_turn, stop, kind):
 
     with anyio.fail_after(240):
         task = asyncio.ensure_future(consume())
-        await anyio.to_thread.run_sync(started.wait, 10)
+        await anyio.to_thread.run_sync(started.wait, 240)
         stop(scope, task)
         for _ in range(20):
             await anyio.lowlevel.checkpoint()

@@ -46,12 +46,12 @@ async def test_an_outcome_is_kept_for_the_calls_time_within_a_minute_and_an_hour
     async with call_gateway_in(tmp_path, "memory") as closed_gateway:
         clock = ManualClock()
         await closed_gateway.open({"responseRouting.maxTimeoutMs": 9_000_000}, clock)
-        older = await ended_call(closed_gateway, timeoutSeconds=1)
-        await pass_time(clock, 10)
+        older = await ended_call(closed_gateway, timeoutSeconds=30)
+        await pass_time(clock, 30)
         calls = [
-            await ended_call(closed_gateway, timeoutSeconds=seconds) for seconds in (1, 300, 7200)
+            await ended_call(closed_gateway, timeoutSeconds=seconds) for seconds in (30, 300, 7200)
         ]
-        await pass_time(clock, 55)
+        await pass_time(clock, 31)
         assert await are_kept(closed_gateway, [older, *calls]) == [False, True, True, True]
         await pass_time(clock, 60)
         assert await are_kept(closed_gateway, calls) == [False, True, True]
@@ -59,7 +59,7 @@ async def test_an_outcome_is_kept_for_the_calls_time_within_a_minute_and_an_hour
         assert await are_kept(closed_gateway, calls) == [False, True, True]
         await pass_time(clock, 60)
         assert await are_kept(closed_gateway, calls) == [False, False, True]
-        await pass_time(clock, 3200)
+        await pass_time(clock, 3230)
         assert await are_kept(closed_gateway, calls) == [False, False, True]
         await pass_time(clock, 60)
         assert await are_kept(closed_gateway, calls) == [False, False, False]

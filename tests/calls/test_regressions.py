@@ -381,7 +381,7 @@ async def test_a_critic_beyond_the_limits_counts_as_failed(closed_gateway: CallG
     for name in "cd":
         closed_gateway.agents[name].answer = HeldAnswer()
     critics = [{"agent": name} for name in "cdc"]
-    asked = {**DEBATE, "critics": critics, "timeout": 1000}
+    asked = {**DEBATE, "critics": critics, "timeout": 5000}
     result = await closed_gateway.call_tool(closed_gateway.client("a"), "debate_call", asked)
     flaws = [flaw for one in result["rounds"][0]["critiques"] for flaw in one["flaws"]]
     assert len(flaws) == 3

@@ -326,7 +326,7 @@ async def test_who_waits_at_one_replica_has_no_run_place_at_another(
     left = await start_replica("left", **ONE_PLACE)
     right = await start_replica("right", **ONE_PLACE)
     session, held = await run_agent(left, "a")
-    call = {"agent": "b", "skill": "work", "input": {}, "timeoutMs": 60_000}
+    call = {"agent": "b", "skill": "work", "input": {}, "timeout": 240_000}
     arguments: Json = {**call, "wait": True}
     if tool == "agent_call_batch":
         arguments = {"calls": [call, call]}
@@ -339,7 +339,7 @@ async def test_who_waits_at_one_replica_has_no_run_place_at_another(
             "input": {},
             "rounds": 1,
             "wait": True,
-            "timeoutMs": 60_000,
+            "timeout": 240_000,
         }
     client = right.client("a", session)
     result = await asyncio.wait_for(right.call_tool(client, tool, arguments), TIMEOUT_S)
@@ -363,7 +363,7 @@ async def test_a_run_place_comes_back_when_the_replica_that_waits_is_gone(
         right.call_tool(
             right.client("a", session),
             "agent_call",
-            {"agent": "b", "skill": "work", "input": {}, "wait": True, "timeoutMs": 60_000},
+            {"agent": "b", "skill": "work", "input": {}, "wait": True, "timeout": 240_000},
         )
     )
     await asyncio.wait_for(working.asked.wait(), TIMEOUT_S)
@@ -383,9 +383,9 @@ async def test_a_run_place_comes_back_when_the_replica_that_waits_is_gone(
 async def test_a_call_waits_for_a_replica_that_has_its_callee(start_replica: StartReplica) -> None:
     queued = {**AT_LEFT, "agents__b__whenNoReplica": "queue"}
     right = await start_replica("right", **queued)
-    call = await right.call("a", "b", session="main", timeoutMs=60_000)
+    call = await right.call("a", "b", session="main", timeout=240_000)
     assert call["status"] == "pending"
-    waiting = asyncio.create_task(right.call("c", "b", wait=True, timeoutMs=60_000))
+    waiting = asyncio.create_task(right.call("c", "b", wait=True, timeout=240_000))
     await other_call_arrives(right, 1)
     left = await start_replica("left", **queued)
     result = await asyncio.wait_for(waiting, TIMEOUT_S)
@@ -630,12 +630,16 @@ async def test_an_outcome_that_was_offered_is_not_lost_at_a_replica_without_sess
 async def test_a_replica_that_was_taken_for_dead_during_a_hand_off_does_not_send_the_outcome(
     start_replica: StartReplica, host: SessionHost, postgres: PostgresServer
 ) -> None:
-    # It looks for work of others so seldom that the second one takes the delivery.
-    left = await start_replica("left", lease__seconds=60)
-    right = await start_replica("right", lease__seconds=5)
+    # They look for work of others so seldom that the second one takes the delivery, when told.
+    left = await start_replica("left", lease__seconds=600)
+    right = await start_replica("right", lease__seconds=600)
     held = hold(left, right)
     host.slow = A
     assert left.running is not None
+    assert right.running is not None
+    [taking] = right.running.engines.values()
+    replication = taking.replication
+    assert replication is not None
     path = {"search_path": left.running.settings.store.schema}
     connection = await asyncpg.connect(postgres.url(), server_settings=path)
     try:
@@ -659,6 +663,7 @@ async def test_a_replica_that_was_taken_for_dead_during_a_hand_off_does_not_send
         call = await asyncio.wait_for(calling, TIMEOUT_S)
 
         async def is_taken_over() -> bool:
+            await replication.take_over()
             owner = await connection.fetchval("SELECT owner FROM delivery")
             return owner == right.store.link.name
 

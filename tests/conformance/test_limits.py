@@ -165,8 +165,8 @@ async def test_a_peer_over_its_rate_gets_429_with_retry_after(start: Start) -> N
 
 @pytest.mark.requirement("limits.rate")
 async def test_retry_after_is_never_too_early(start: Start) -> None:
-    """It was rounded: of 2.4 seconds two were left, after which the peer was refused again."""
-    http = await start(_agent(), settings={**peers("alice"), "limits.perPeerRate": 0.4})
+    """It was rounded: of 24.4 seconds 24 were left, after which the peer was refused again."""
+    http = await start(_agent(), settings={**peers("alice"), "limits.perPeerRate": 0.041})
     alice = _as(http, "alice")
     refused = [one for _ in range(3) if (one := await alice.get("/a2a/rest/tasks")).status == 429]
     for answer in refused:

@@ -42,7 +42,7 @@ class OfficialClient:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=240,
             check=False,
         )
         assert done.returncode == 0, done.stderr

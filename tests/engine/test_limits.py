@@ -129,7 +129,7 @@ async def test_direct_run_past_its_deadline_is_a_failed_task(open_harness: OpenH
 
 async def test_waiting_does_not_count_as_running(open_harness: OpenHarness) -> None:
     agent = ControlledAgent()
-    harness = await open_harness(agent, run_s=2)
+    harness = await open_harness(agent, run_s=10)
     await harness.send("one", context="c")
     second = await harness.send("two", context="c")
     (await agent.next_run("two")).end(Reply.of_text("hi"))

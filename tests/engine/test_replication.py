@@ -20,6 +20,7 @@ from tests.replicas.cluster import repeat_until
 
 from openclaw_a2a.app import build_app
 from openclaw_a2a.app.gateway import Gateway
+from openclaw_a2a.engine import maintenance
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Reply, TextDelta
@@ -169,6 +170,10 @@ class Replica:
     def pause(self) -> None:
         """Renew no lease and write nothing, as a stopped process would."""
         self.link.lease_time = -self.link.lease_time
+
+    def resume(self) -> None:
+        """Renew leases again, after a pause."""
+        self.link.lease_time = abs(self.link.lease_time)
 
     def lose_notifications(self) -> None:
         """Tell the others nothing, as a connection that is lost would."""
@@ -477,7 +482,8 @@ async def test_a_message_does_not_start_while_its_replica_gets_a_new_id(
     start_replica: StartReplica,
 ) -> None:
     """The session is another replica's by then, which runs an earlier message of it."""
-    a, b = await start_replica(Recovery.REPEAT), await start_replica(Recovery.REPEAT)
+    # A long lease: no renewal but the one that the test makes.
+    a, b = [await start_replica(Recovery.REPEAT, lease_s=600) for _ in range(2)]
     engine = a.gateway.engines[a.gateway.settings.store]
     await a.send("one", blocking=False, contextId="c-1")
     await a.agent.next_run()
@@ -626,7 +632,7 @@ async def test_a_replica_without_its_store_ends_nothing_that_another_one_may_hav
     start_replica: StartReplica,
 ) -> None:
     ended_by: list[str] = []
-    a = await start_replica(agent=JoinedAgent("a", ended_by), lease_s=6)
+    a = await start_replica(agent=JoinedAgent("a", ended_by), lease_s=600)
     b = await start_replica(agent=JoinedAgent("b", ended_by), lease_s=600)
     engine = a.gateway.engines[a.gateway.settings.store]
     task = await a.send("one", blocking=False)
@@ -648,6 +654,8 @@ async def test_a_replica_without_its_store_ends_nothing_that_another_one_may_hav
     joined = await b.agent.next_run("one")
 
     async def is_given_up() -> bool:
+        with suppress(StoreUnavailable):  # the write that finds out
+            await maintenance._fail_abandoned(engine)
         return not engine.abandoned
 
     assert await repeat_until(is_given_up, deadline_s=TIMEOUT_S)

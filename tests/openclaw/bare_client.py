@@ -11,7 +11,7 @@ import websockets
 
 Json = Any
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 240.0
 SCOPES = ("operator.read", "operator.write")
 ALL_SCOPES = (*SCOPES, "operator.approvals", "operator.questions", "operator.admin")
 CAPS = ("tool-events", "approvals")

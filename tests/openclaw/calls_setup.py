@@ -94,7 +94,7 @@ class CallsSetup:
         address = f"{self.our_gateway.url}/operator/calls/{call['correlationId']}"
         headers = {"authorization": f"Bearer {read_admin_token(self._data)}"}
         asked = urllib.request.Request(address, headers=headers)
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(asked, timeout=240) as answer:
             return json.load(answer)
 
     async def until(self, call: Json, moment: str) -> Json:
@@ -109,7 +109,7 @@ class CallsSetup:
     async def note(self, call: Json, kind: str = "skill_response") -> Json:
         """The message with what came of a call, when its caller's model has got it."""
         found = await run_in_thread(
-            lambda: self.model.wait_for(outcome_text(call, kind), within_s=100)
+            lambda: self.model.wait_for(outcome_text(call, kind), within_s=240)
         )
         return json.loads(found[0]["last_user"])
 

@@ -60,7 +60,7 @@ class FakeModel:
     def release(self, name: str) -> None:
         """Let go whoever waits for `hold:NAME` or `halt:NAME`, now and later."""
         asked = urllib.request.Request(f"{self.url}/release/{quote(name)}", method="POST")
-        urllib.request.urlopen(asked, timeout=10).close()
+        urllib.request.urlopen(asked, timeout=240).close()
 
     def close(self) -> None:
         """End it."""
@@ -151,7 +151,7 @@ class OpenClaw:
                 self.stop()
                 self.spawn()
             with suppress(OSError, ValueError):
-                if _get_json(f"{self.url}/readyz").get("ready"):
+                if _get_json(f"{self.url}/readyz", timeout_s=10).get("ready"):
                     return
             time.sleep(0.1)  # another process becomes ready; nothing here can be awaited
         raise AssertionError(f"OpenClaw was not ready in {START_DEADLINE_S} s:\n{self.output()}")
@@ -312,7 +312,7 @@ def merged(config: Json, extra: Json) -> Json:
     return {**config, **changed}
 
 
-def _get_json(url: str | urllib.request.Request, *, timeout_s: float = 10) -> Json:
+def _get_json(url: str | urllib.request.Request, *, timeout_s: float = WAIT_S) -> Json:
     try:
         with urllib.request.urlopen(url, timeout=timeout_s) as answer:
             return json.load(answer)

@@ -183,7 +183,7 @@ async def test_a_debate_continues_after_a_crash_of_our_gateway(
     call = await turn(client, key, debate_prompt(f"hold:{marker}", wait=False))
     assert call["status"] == "pending", call
     await run_in_thread(
-        lambda: bed.model.wait_for(f"hold:{marker}", outcome="active", within_s=100)
+        lambda: bed.model.wait_for(f"hold:{marker}", outcome="active", within_s=240)
     )
     await run_in_thread(bed.our_gateway.kill)
     await run_in_thread(bed.our_gateway.start)
@@ -293,7 +293,7 @@ def note_of(call: Json) -> str:
 
 async def call_under_way(bed: CallsSetup, name: str) -> Json:
     """What the tool said in a turn that waits for `after:NAME`."""
-    found = await run_in_thread(lambda: bed.model.wait_for(f"after:{name}", count=2, within_s=60))
+    found = await run_in_thread(lambda: bed.model.wait_for(f"after:{name}", count=2, within_s=240))
     return json.loads(found[-1]["messages"][-1]["text"])
 
 

@@ -50,7 +50,7 @@ async def test_a_held_answer_comes_when_it_is_released(
         await client.call("agent", {**params, "message": text, "idempotencyKey": key})
         model.wait_for(marker, outcome="active")
         model.release(marker)
-        waited = await client.call("agent.wait", {"runId": key, "timeoutMs": 20_000})
+        waited = await client.call("agent.wait", {"runId": key, "timeoutMs": 240_000})
     assert waited["status"] == "ok"
 
 

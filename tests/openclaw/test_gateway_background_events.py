@@ -254,7 +254,7 @@ async def test_an_answer_of_our_own_turn_is_not_a_background_event(
         async with watching(connection, openclaw, [paused]) as watch:
             del connection.runs.pauses[paused.task_id]
             await answer(other, pause)
-            await other.call("agent.wait", {"runId": pause.run_id, "timeoutMs": 30_000})
+            await other.call("agent.wait", {"runId": pause.run_id, "timeoutMs": 240_000})
             params = {"sessionKey": session_of(marker), "message": "first news"}
             await other.call("chat.inject", params)
             first = await watch.next()

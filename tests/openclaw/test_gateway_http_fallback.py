@@ -44,7 +44,7 @@ def question(marker: str, text: str) -> Turn:
 
 
 async def all_of(events: AsyncIterator[AgentEvent]) -> list[AgentEvent]:
-    with anyio.fail_after(90):
+    with anyio.fail_after(240):
         return [event async for event in events]
 
 

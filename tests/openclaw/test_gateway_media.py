@@ -132,7 +132,7 @@ async def test_what_is_streamed_has_no_references(bare: Bare, marker: str) -> No
     async with bare() as client:
         await client.agent("main", session, text, idempotencyKey=key)
         ended = await client.wait_event("chat", runId=key, state="final")
-        waited = await client.call("agent.wait", {"runId": key, "timeoutMs": 10_000})
+        waited = await client.call("agent.wait", {"runId": key, "timeoutMs": 240_000})
         streamed = [str(one) for one in client.events if _is_text_of(one, key)]
     assert streamed
     assert not any("MEDIA" in one for one in streamed)

@@ -64,7 +64,7 @@ async def test_an_answer_after_a_foreign_one_starts_a_new_run(
         async with bare() as client:
             answers = {"answers": {"color": ["Red"]}}
             await client.call("question.resolve", {"id": pause.resume["id"], "answers": answers})
-            await client.call("agent.wait", {"runId": pause.resume["runId"], "timeoutMs": 60_000})
+            await client.call("agent.wait", {"runId": pause.resume["runId"], "timeoutMs": 240_000})
         events = await run_turn(agent, make_turn("blue", marker, run="2", resume=pause.resume))
     assert any("was over before" in event.text for event in events if isinstance(event, Note))
     first, second = texts(events)

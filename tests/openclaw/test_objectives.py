@@ -9,7 +9,7 @@ from tests.openclaw.conftest import StartGateway
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 Json = Any
-TIMEOUT_S = 110
+TIMEOUT_S = 240
 URI = "https://github.com/zeroasterisk/a2a-opt/v1"
 APPROVAL = {
     "id": "flight",

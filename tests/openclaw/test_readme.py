@@ -41,7 +41,7 @@ def test_up_serves_openclaws_agents_as_in_the_readme(
         [COMMAND, "send", "--url", our_gateway.url, "hello"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=True,
     )
     assert sent.stdout == "echo: hello\n"

@@ -4,12 +4,14 @@ With URL SCHEMA TRACES behind that it is one of several on a PostgreSQL; they le
 one file.
 
 What the agent does leaves traces in a file that no crash takes back: a line when it begins a
-step, and one when it has done it. A step whose name ends in `!` fails the first time.
+step, with the name of FOLDER and the time, and one when it has done it. A step whose name ends in
+`!` fails the first time.
 """
 
 import asyncio
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -35,13 +37,14 @@ class Builder:
 
     recovery = Recovery.REPEAT
 
-    def __init__(self, traces: Path) -> None:
+    def __init__(self, traces: Path, replica: str) -> None:
         self._traces = traces
+        self._replica = replica
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         """Do one step."""
         name = turn.body.partition("\n")[0]
-        self._note(f"begin {name} {turn.task_id}")
+        self._note(f"begin {name} {turn.task_id} {self._replica} {time.monotonic()}")
         await asyncio.sleep(_PAUSES_S[sum(map(ord, name)) % len(_PAUSES_S)])  # to be killed in
         if name.endswith("!") and f"failed {name}" not in self._traces.read_text("utf-8"):
             self._note(f"failed {name}")
@@ -73,12 +76,12 @@ def main() -> int:
     traces = folder / TRACES
     if len(sys.argv) > 4:
         flags |= {"store.url": sys.argv[4], "store.schema": sys.argv[5], "store.replicas": True}
-        flags |= {"lease.seconds": 3, "store.connections": 4}
+        flags |= {"lease.seconds": 3, "store.connections": 4, "store.replicaName": folder.name}
         traces = Path(sys.argv[6])
     loaded = load_settings(config, overrides=flags, environ={})
 
     def build(settings: Settings) -> Gateway:
-        return build_app(settings, agents={AgentId("main"): Builder(traces)})
+        return build_app(settings, agents={AgentId("main"): Builder(traces, folder.name)})
 
     return serve_gateway(loaded, build)
 

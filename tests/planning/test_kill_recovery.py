@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from tests.crash import gateway_process as crash
@@ -41,6 +42,14 @@ async def killable(
     gateway.close()
 
 
+class Beginning(NamedTuple):
+    """An agent begins an A2A task, by the clock that all processes share."""
+
+    task_id: str
+    replica: str
+    at: float
+
+
 class Traces:
     """What the agent did, however often it was killed."""
 
@@ -50,8 +59,14 @@ class Traces:
     @property
     def begun(self) -> Counter[str]:
         """How often each A2A task was begun."""
+        return Counter(one.task_id for one in self.beginnings)
+
+    @property
+    def beginnings(self) -> list[Beginning]:
+        """When which replica began which A2A task, in this order."""
         lines = self._path.read_text(encoding="utf-8").splitlines()
-        return Counter(line.rpartition(" ")[2] for line in lines if line.startswith("begin"))
+        begun = [line.split(" ")[2:] for line in lines if line.startswith("begin")]
+        return [Beginning(task_id, replica, float(at)) for task_id, replica, at in begun]
 
     @property
     def done(self) -> list[str]:

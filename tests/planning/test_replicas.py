@@ -223,7 +223,7 @@ async def test_the_plan_of_a_stopped_replica_goes_on_at_another_one(start: Start
 async def test_a_retry_that_waits_is_made_by_the_replica_that_takes_over(start: Start) -> None:
     a, b = await start(), await start()
     goal = await a.objective()
-    await a.plan(goal, {"name": "one", "metadata": {"retries": 1, "backoffSeconds": 4}})
+    await a.plan(goal, {"name": "one", "metadata": {"retries": 1, "backoffSeconds": 20}})
     await a.call("objectives/run", id=goal)
     _, run = await step_run(a)
     run.end(RuntimeError("not the first time"))
@@ -318,7 +318,7 @@ async def test_a_change_that_no_notification_told_of_is_found(start: Start) -> N
 
 
 async def test_what_a_drained_replica_was_executing_goes_on_at_another_one(start: Start) -> None:
-    a, b = await start(lease_s=5), await start(lease_s=5)
+    a, b = await start(lease_s=600), await start(lease_s=600)
     goal = await a.objective()
     await a.plan(goal, "one", {"name": "two", "dependencies": ["task-0"]})
     await a.call("objectives/run", id=goal)
@@ -330,6 +330,8 @@ async def test_what_a_drained_replica_was_executing_goes_on_at_another_one(start
 
     assert await repeat_until(is_out, deadline_s=TIMEOUT_S)  # it looks at its row once a second
     run.end(Reply.of_text("done"))
+    await b.until(goal, lambda one: steps_of(one)["one"] == "completed")
+    await b.replica.take_over()
     where, second = await step_run(a, b)
     assert where is b.replica
     second.end(Reply.of_text("done"))

@@ -155,7 +155,12 @@ class Cluster:
             "channels": {"a2a": {"accounts": accounts, "security": {"peers": _peers()}}},
             "tools": {"agentToAgent": {"enabled": True, "allow": ["*"]}},
             "opt": {"enabled": self.has_plans, "requireActivation": False, "backoffSeconds": 0.05},
-            "limits": {"perPeerRate": 0, "perPeerRequests": 0, "perPeerRuns": 60},
+            "limits": {
+                "perPeerRate": 0,
+                "perPeerRequests": 0,
+                "perPeerRuns": 60,
+                "cancelSeconds": 120,  # a cancellation outlasts the faults
+            },
         }
 
     async def open(self, stack: AsyncExitStack) -> None:

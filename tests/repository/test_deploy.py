@@ -287,7 +287,7 @@ async def front(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     program = shutil.which("nginx")
     if request.param == "nginx" and program is None:
         pytest.skip("nginx is not on this machine; the other proxy is tried")
-    async with running_cluster(tmp_path, count=3, lease_s=5) as cluster:
+    async with running_cluster(tmp_path, count=3, lease_s=30) as cluster:
         if program is None or request.param == "own":
             yield cluster, cluster.front_port
             return

@@ -88,7 +88,7 @@ class FakeOpenClaw:
         return path
 
 
-async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 240.0) -> None:
     """Wait for something another process does, which nothing here can await."""
     with anyio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110 - another process does it

@@ -70,7 +70,7 @@ def agent(make_agent: MakeAgent) -> OpenClawGatewayAgent:
 @pytest.fixture
 def short_timeouts() -> Timeouts:
     return Timeouts(
-        reconnect_s=3,
+        reconnect_s=60,
         recovery_s=0.3,
         silence_s=0.2,
         run_poll_s=0.2,

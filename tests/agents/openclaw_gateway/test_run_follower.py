@@ -491,7 +491,7 @@ async def test_a_restarted_gateway_that_never_resumes_fails_the_turn(
 async def test_a_gateway_that_does_not_come_back_fails_the_turn(
     gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
-    agent = make_agent(timeouts=short_timeouts)
+    agent = make_agent(timeouts=msgspec.structs.replace(short_timeouts, reconnect_s=3))
 
     @gateway.on("agent")
     async def answer(request: GatewayRequest) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 import anyio
+import msgspec
 import pytest
 from tests.agents.openclaw_gateway.conftest import Json, MakeAgent, make_turn_for, run_turn
 from tests.agents.openclaw_gateway.scripted_gateway import (
@@ -233,6 +234,7 @@ async def test_a_started_run_is_never_started_again_over_http(
     make_agent: MakeAgent, short_timeouts: Timeouts, begun: Json
 ) -> None:
     received: list[bytes] = []
+    timeouts = msgspec.structs.replace(short_timeouts, reconnect_s=3)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         received.append(await reader.readline())
@@ -241,7 +243,7 @@ async def test_a_started_run_is_never_started_again_over_http(
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        agent = make_agent(url=url, road="auto", connect_seconds=0.1, timeouts=short_timeouts)
+        agent = make_agent(url=url, road="auto", connect_seconds=0.1, timeouts=timeouts)
         with pytest.raises(AgentUnavailable, match="no OpenClaw gateway"):
             await run_turn(agent, make_turn_for(**begun))
         await agent.close()
@@ -303,15 +305,14 @@ async def test_a_message_in_transit_does_not_count_as_stopped(
     gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
     """A cold OpenClaw shows nothing of a message that it has taken."""
+    timeouts = msgspec.structs.replace(short_timeouts, stop_s=5)  # for more than one request
 
     @gateway.on("agent")
     async def accept(request: GatewayRequest) -> None:
         await request.answer({"status": "accepted", "runId": RUN})
         await request.agent("assistant", {"text": "x", "delta": "x", "itemId": "u:1"})
 
-    events = cast(
-        "AsyncGenerator[object]", make_agent(timeouts=short_timeouts).run(make_turn_for())
-    )
+    events = cast("AsyncGenerator[object]", make_agent(timeouts=timeouts).run(make_turn_for()))
     assert await anext(events) == TextDelta("x")
     with pytest.raises(AgentFailed, match="did not confirm"):
         await events.aclose()

@@ -138,7 +138,7 @@ async def following(
 ) -> AsyncGenerator[RunFollower]:
     site = GatewaySite(gateway.url, "env:TOKEN")
     connection = acquire_connection(site, environ=ENVIRON)
-    await connection.wait_connected(5)
+    await connection.wait_connected(240)
     with connection.subscribe(RUN_EVENTS, KEY) as subscription:
         yield make_follower(connection, subscription, timeouts, params)
     await release_connection(connection)
@@ -247,7 +247,7 @@ async def test_a_hidden_run_that_is_found_live_waits_without_further_lookups(
         if request.params["timeoutMs"] <= FAST.lookup_poll_s * 1000:
             await request.answer({"status": "timeout"})
 
-    timeouts = msgspec.structs.replace(FAST, recovery_s=2)
+    timeouts = msgspec.structs.replace(FAST, recovery_s=5)
     async with following(gateway, timeouts) as follower:
         await follower.join()
         gateway.answers["chat.history"] = history(user_entry(RUN), active=[RUN])

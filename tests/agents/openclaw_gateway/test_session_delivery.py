@@ -431,7 +431,8 @@ async def test_a_message_whose_turn_is_not_resumed_counts_as_processed(
 async def test_a_message_is_not_processed_while_openclaw_is_unreachable(
     make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
-    agent = make_agent(url="ws://127.0.0.1:9", connect_seconds=0.1, timeouts=short_timeouts)
+    timeouts = msgspec.structs.replace(short_timeouts, reconnect_s=3)
+    agent = make_agent(url="ws://127.0.0.1:9", connect_seconds=0.1, timeouts=timeouts)
     assert not await seen(agent)
 
 
@@ -442,7 +443,8 @@ async def test_a_message_is_not_processed_while_the_history_cannot_be_read(
     async def refuse(request: GatewayRequest) -> None:
         await request.refuse({"code": "UNAVAILABLE", "message": "busy", "retryable": True})
 
-    assert not await seen(make_agent(timeouts=short_timeouts))
+    timeouts = msgspec.structs.replace(short_timeouts, reconnect_s=3)
+    assert not await seen(make_agent(timeouts=timeouts))
 
 
 # -------------------------------------------------------------------- turns beside notes

@@ -247,4 +247,4 @@ async def test_descriptors_are_closed(serve, answer, make_turn):
     before = open_descriptors()
     for _ in range(3):
         await answer(agent, make_turn())
-    assert open_descriptors() == before
+    assert open_descriptors() <= before

@@ -364,7 +364,7 @@ async def test_draining_engine_accepts_nothing_new_and_lets_runs_end(
 ) -> None:
     sent = await harness.send()
     run = await agent.next_run()
-    draining = asyncio.ensure_future(harness.engine.drain(5))
+    draining = asyncio.ensure_future(harness.engine.drain(240))
     await yield_to_others()
     with pytest.raises(Draining):
         await harness.send("late")

@@ -148,7 +148,7 @@ async def test_a_gateway_goes_on_while_a_newer_one_migrates(postgres: PostgresSe
         async with progress:
             await progress.wait_for(lambda: len(written) > reached + 5)
 
-    async with asyncio.timeout(120), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(240), asyncio.TaskGroup() as group:
         group.create_task(write())
         await wait_for_more()
         await apply_next(postgres.url(), schema)
