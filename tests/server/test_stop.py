@@ -12,7 +12,7 @@ from tests.server.gateway_process import RPC, GatewayProcess, RawResponse, head,
 pytestmark = pytest.mark.slow
 
 SETTINGS = {
-    # No heartbeat: it would begin the response of a stream that waits, which then has no status 503.
+    # No heartbeat: it would begin the response of a waiting stream, which then has no status 503.
     "server": {"stopSeconds": 20, "heartbeatSeconds": 600},
     "agents": {
         "main": {"adapter": "command", "command": ["sleep", "600"], "input": "stdin"},
