@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 SIDE = ROOT / ".dev" / "browser"
 AXE = SIDE / "node_modules" / "axe-core" / "axe.min.js"
 DEADLINE_S = 240.0
-WAIT_MS = 60_000.0
+WAIT_MS = 180_000.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,5 +1,6 @@
 """A gateway process that the tests of the command line share, and ways to run commands."""
 
+import codecs
 import fcntl
 import json
 import os
@@ -148,6 +149,8 @@ class Terminal:
         )
         os.close(inside)
         self.seen = ""
+        # A character may be divided between two reads.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def press(self, keys: str) -> None:
         """Type on it."""
@@ -176,7 +179,7 @@ class Terminal:
                 chunk = os.read(self._outside, 65536)
             except OSError:  # the other end is closed
                 break
-            self.seen += chunk.decode("utf-8", "replace")
+            self.seen += self._decoder.decode(chunk)
         return self.seen
 
     def finish(self) -> str:

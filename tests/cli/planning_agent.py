@@ -15,7 +15,7 @@ from openclaw_a2a import Turn, serve
 from openclaw_a2a.model.agent_event import InputRequired
 
 PLANS = {"plans": [{"name": "Look", "tasks": [{"name": "One"}, {"name": "Two"}]}]}
-LOOKS = 3000
+LOOKS = 12_000
 """How often a file is looked for before the agent goes on without it."""
 
 

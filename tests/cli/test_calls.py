@@ -22,7 +22,7 @@ skill, given = asked["skill"], asked["input"]
 if skill == "fail":
     sys.exit("no luck today")
 if skill == "until":
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while not pathlib.Path(given["file"]).exists() and time.monotonic() < deadline:
         time.sleep(0.02)
 answers = {
@@ -54,6 +54,7 @@ class Calling:
             json=arguments,
             headers={"authorization": f"Bearer {token}"},
             trust_env=False,
+            timeout=TIMEOUT_S,
         )
         return answer.json()
 
@@ -303,16 +304,24 @@ def test_invalid_id_is_a_usage_error(run, call_id: str) -> None:
 
 
 @pytest.mark.requirement("calls.doors.commands")
-def test_watch_call_ends_when_the_answer_is_delivered(run, tmp_path: Path) -> None:
-    call_id = called(run, "a", "until", json.dumps({"file": str(tmp_path / "now")}))
-    opening = threading.Timer(0.5, (tmp_path / "now").touch)
-    opening.start()
-    done = run("calls", "watch", call_id, "--json")
-    opening.join()
-    assert done.code == 0
-    assert done.lines[0]["status"] == "pending"
-    assert done.lines[-1]["status"] == "completed"
-    assert {line["correlationId"] for line in done.lines} == {call_id}
+def test_watch_call_ends_when_the_answer_is_delivered(
+    run, calling: Calling, tmp_path: Path
+) -> None:
+    # Without a deadline: the call must not time out before the command has started.
+    asked = json.dumps({"file": str(tmp_path / "now")})
+    call_id = called(run, "a", "until", asked, "--timeout", "0")
+    words = ["calls", "watch", call_id, "--json", "--url", calling.address]
+    words += ["--data", str(calling.home)]
+    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        first = watching.stdout.readline()
+        (tmp_path / "now").touch()
+        rest, _ = watching.communicate(timeout=TIMEOUT_S)
+    assert watching.returncode == 0
+    lines = [json.loads(line) for line in [first, *rest.splitlines()]]
+    assert lines[0]["status"] == "pending"
+    assert lines[-1]["status"] == "completed"
+    assert {line["correlationId"] for line in lines} == {call_id}
 
 
 def test_watching_a_failed_call_exits_with_1(run) -> None:

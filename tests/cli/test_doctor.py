@@ -263,7 +263,7 @@ def test_program_without_a_version_is_accepted(doctor, openclaw, gateway, tmp_pa
 def test_other_server_on_the_gateway_port_is_broken(doctor, openclaw) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.listen()
-        listener.settimeout(60)
+        listener.settimeout(240)
         openclaw(listener.getsockname()[1])
 
         def hang_up() -> None:

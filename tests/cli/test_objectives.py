@@ -39,6 +39,7 @@ class Gateway:
             json=arguments,
             headers={"authorization": f"Bearer {token}"},
             trust_env=False,
+            timeout=TIMEOUT_S,
         )
         return answer.json()
 

@@ -82,7 +82,7 @@ def test_send_with_json_prints_the_envelope_and_with_follow_also_the_updates(rem
 
 
 def test_task_continues_without_a_listener_and_can_be_watched_again(remote) -> None:
-    late = remote("send", "hold", "--timeout", "1")
+    late = remote("send", "hold", "--timeout", "10")
     assert (late.code, late.out) == (1, "holding\n")
     assert "error A2A_SDK_ERROR: asker: request timed out" in late.err
     assert "--timeout" in late.err

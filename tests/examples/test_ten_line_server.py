@@ -32,7 +32,7 @@ def address():
 
 
 async def test_example_answers_an_official_client(address):
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=240) as http:
         card = await A2ACardResolver(http, address.rstrip("/")).get_agent_card()
         client = ClientFactory(ClientConfig(httpx_client=http)).create(card)
         message = Message(message_id="m-1", role=Role.ROLE_USER, parts=[Part(text="hello")])

@@ -216,5 +216,5 @@ async def test_a_client_that_leaves_a_connection_half_closed_is_forgotten(
     with socket.create_connection(("127.0.0.1", gateway.port)) as connection:
         connection.sendall(START)
         connection.shutdown(socket.SHUT_WR)
-        connection.settimeout(60)
+        connection.settimeout(TIMEOUT_S)
         assert connection.recv(1) == b""

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -233,6 +235,7 @@ async def wait_completed(client: httpx.AsyncClient, count: int) -> None:
 
 
 READERS = 40
+MOST_ROUNDS = 10
 MOST_READS = 3
 """Readers that left at once may cost as much as so many that stay; they had cost one each."""
 
@@ -247,8 +250,13 @@ async def test_readers_that_leave_at_once_cost_little(gateway: GatewayProcess, m
         one = await quiet_loop(gateway.pid) - start
         start = loop_seconds(gateway.pid)
         for _ in range(4):
-            for _ in range(READERS // 4):
-                request(gateway, method, params).close()
+            # It sees each request together with its end, however busy the machine is.
+            os.kill(gateway.pid, signal.SIGSTOP)
+            try:
+                for _ in range(READERS // 4):
+                    request(gateway, method, params).close()
+            finally:
+                os.kill(gateway.pid, signal.SIGCONT)
             assert (await client.get("/healthz")).status_code == 200
         # All that is done for them, also after they have left.
         assert await quiet_loop(gateway.pid) - start < MOST_READS * one
@@ -264,11 +272,27 @@ async def test_others_are_answered_while_a_large_answer_is_made(
     async with httpx.AsyncClient(base_url=gateway.url, timeout=WAIT_S) as client:
         task_id = await make_large_task(client)
         params = {"includeArtifacts": True} if method == "ListTasks" else {"id": task_id}
-        with request(gateway, method, params) as reader:
-            reader.setblocking(False)
-            begun = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(reader, 1))
-            answered = 0
-            while not begun.done():
-                answered += (await client.get("/healthz")).status_code == 200
-            assert await begun
+        # Whoever asks may get no processor in a pause: the best of some rounds counts. An answer
+        # that is made in one piece leaves no pause in any of them.
+        answered = 0
+        for _ in range(MOST_ROUNDS):
+            answered = max(
+                answered, await count_answered_meanwhile(gateway, client, method, params)
+            )
+            if answered >= TASK_BYTES // 1_000_000:
+                break
         assert answered >= TASK_BYTES // 1_000_000
+
+
+async def count_answered_meanwhile(
+    gateway: GatewayProcess, client: httpx.AsyncClient, method: str, params: object
+) -> int:
+    """How many requests are answered, one after another, until a large answer begins."""
+    with request(gateway, method, params) as reader:
+        reader.setblocking(False)
+        begun = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(reader, 1))
+        answered = 0
+        while not begun.done():
+            answered += (await client.get("/healthz")).status_code == 200
+        assert await begun
+    return answered

@@ -239,7 +239,8 @@ def _read(path: Path) -> bytes:
 @contextlib.contextmanager
 def gateway_in(home: Path, **sections: Json) -> Iterator[Gateway]:
     """A gateway whose names are resolved by a DNS server of ours."""
-    address = ".".join(["127", *(str(random.randint(1, 250)) for _ in range(3))])
+    chance = random.SystemRandom()  # seeds of tests are the same in every worker
+    address = ".".join(["127", *(str(chance.randint(1, 250)) for _ in range(3))])
     try:
         dns = DnsServer(address)
     except PermissionError:

@@ -205,7 +205,7 @@ from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import Message, Part, Role, TextPart
 
 async def main(url):
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=240) as http:
         card = await A2ACardResolver(http, url.rstrip("/")).get_agent_card()
         client = ClientFactory(ClientConfig(httpx_client=http)).create(card)
         message = Message(message_id="m", role=Role.user, parts=[Part(root=TextPart(text="hi"))])

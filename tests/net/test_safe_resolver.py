@@ -15,7 +15,7 @@ from openclaw_a2a.net.safe_resolver import (
     find_addresses,
 )
 
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 
 
 async def to_private(host: str, port: int) -> list[str]:

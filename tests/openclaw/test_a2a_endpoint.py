@@ -162,7 +162,7 @@ async def test_a_turn_reports_its_usage(
 async def test_each_agent_has_its_own_card_and_its_own_sessions(
     our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
-    async with httpx2.AsyncClient(base_url=our_gateway.url) as http:
+    async with httpx2.AsyncClient(base_url=our_gateway.url, timeout=240) as http:
         cards = [
             (await http.get(f"{place}/.well-known/agent-card.json")).json()
             for place in ("", "/agents/helper")

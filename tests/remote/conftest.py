@@ -17,7 +17,7 @@ from tests.remote.plain_peer import plain_peer as plain_peer
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "peers"
 JAVASCRIPT = ROOT / ".dev" / "client-js"
-START_S = 60.0
+START_S = 240.0
 COMMANDS: dict[str, tuple[list[str | Path], Path]] = {
     "a2a-sdk 1.0": ([sys.executable, SCRIPTS / "a2a_sdk_1_0.py"], ROOT),
     "a2a-sdk 0.3": (

@@ -69,11 +69,13 @@ from openclaw_a2a.store import create_store
 SCOPE = Scope(PeerName("me"), AccountId("default"))
 RULES = AccountRules(AccountId("default"), AgentId("far"))
 NOBODY = "http://127.0.0.1:1"
+PATIENT = RemoteTimeouts(answer_s=240, lost_s=60, stop_s=60)
 QUICK = RemoteTimeouts(answer_s=20, lost_s=1.5, stop_s=3)
+"""For peers that are given up."""
 
 
 def section(url: str) -> JsonObject:
-    return {"targets": [{"alias": "ops", "baseUrl": url}], "defaults": {"timeoutMs": 5000}}
+    return {"targets": [{"alias": "ops", "baseUrl": url}], "defaults": {"timeoutMs": 60_000}}
 
 
 def turn_of(text: str, *, attempt: int = 1, resume: Json = None, run_id: str = "") -> Turn:
@@ -109,7 +111,9 @@ async def store() -> AsyncGenerator[Store]:
 
 
 @asynccontextmanager
-async def target(url: str, store: Store) -> AsyncGenerator[RemoteTargetAgent]:
+async def target(
+    url: str, store: Store, timeouts: RemoteTimeouts = PATIENT
+) -> AsyncGenerator[RemoteTargetAgent]:
     """The agent behind an address, as one gateway process has it."""
     clock = SystemClock()
     async with open_tool(section(url), now=clock.now, limit=8 * 1024 * 1024) as harness:
@@ -119,7 +123,7 @@ async def target(url: str, store: Store) -> AsyncGenerator[RemoteTargetAgent]:
             records=store.records,
             clock=clock,
             host_id="this-gateway",
-            timeouts=QUICK,
+            timeouts=timeouts,
         )
 
 
@@ -248,7 +252,7 @@ async def test_a_paused_remote_task_is_canceled(asker: str, store: Store) -> Non
 
 
 async def test_an_unreachable_target_is_unavailable(store: Store) -> None:
-    async with target(NOBODY, store) as agent:
+    async with target(NOBODY, store, QUICK) as agent:
         with pytest.raises(AgentUnavailable, match=r"ops did not do it.*check that it runs"):
             await collect(agent, turn_of("count"))
 
@@ -267,7 +271,7 @@ class EngineHarness:
     """An engine whose only agent is far away."""
 
     def __init__(
-        self, store: Store, agent: Agent, *, cancel_s: float = 5.0, run_s: float = 3600.0
+        self, store: Store, agent: Agent, *, cancel_s: float = 240.0, run_s: float = 3600.0
     ) -> None:
         self._agent = agent
         self.engine = Engine(
@@ -637,7 +641,7 @@ async def test_a_peer_that_stays_unreachable_fails_the_run(store: Store) -> None
         return [{"task": task("WORKING")}] if method == "SendStreamingMessage" else None
 
     with scripted(Scripted(streams=True, answer=answer)) as peer:
-        async with target(peer.url, store) as agent:
+        async with target(peer.url, store, QUICK) as agent:
             with pytest.raises(AgentUnavailable):
                 await collect(agent, turn_of("count", run_id="run-1"))
     assert await store.records.read_record(CHECKPOINT_KIND, "run-1") is not None
@@ -723,7 +727,7 @@ async def test_a_peer_that_never_cancels_does_not_keep_a_run_for_ever(store: Sto
         return NOT_CANCELABLE if method == "CancelTask" else task("WORKING")
 
     with scripted(Scripted(streams=False, answer=answer)) as peer:
-        async with target(peer.url, store) as agent:
+        async with target(peer.url, store, QUICK) as agent:
             engine_harness = EngineHarness(store, agent, cancel_s=0.5, run_s=0.5)
             with fail_after(240):
                 ended = await (await engine_harness.send("x"))
@@ -781,7 +785,7 @@ async def test_a_refused_cancel_of_a_closed_run_is_reported(
         return cancel_answer if method == "CancelTask" else task("WORKING")
 
     with scripted(Scripted(streams=False, answer=answer)) as peer:
-        async with target(peer.url, store) as agent:
+        async with target(peer.url, store, QUICK) as agent:
             events = agent.run(turn_of("x"))
             with fail_after(240):
                 await anext(events)
@@ -811,11 +815,11 @@ async def test_a_task_that_the_peer_does_not_name_cannot_be_canceled(store: Stor
         return {"task": task("COMPLETED", "late")}
 
     with scripted(Scripted(streams=False, answer=answer)) as peer:
-        async with target(peer.url, store) as agent:
-            engine_harness = EngineHarness(store, agent, cancel_s=10)
+        async with target(peer.url, store, QUICK) as agent:
+            engine_harness = EngineHarness(store, agent, cancel_s=240)
             with fail_after(240):
                 await engine_harness.send("x")
-                await asyncio.to_thread(is_asked.wait, 10)
+                await asyncio.to_thread(is_asked.wait, 240)
                 (task_id,) = engine_harness.engine.active_tasks
                 ended = await engine_harness.cancel(task_id)
             may_answer.set()

@@ -210,7 +210,7 @@ async def test_failures_are_logged_with_their_event_names() -> None:
             config = one_target(peer.url)
             config["targets"] += [target(silent.url, "silent"), target(GONE, "gone")]
             config["targets"] += [target("${NOT_SET}", "unset")]
-            config["defaults"]["timeoutMs"] = 500
+            config["defaults"]["timeoutMs"] = 5000
             async with open_tool(config) as harness:
                 await harness.fail("send")
                 await harness.fail_send()

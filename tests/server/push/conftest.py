@@ -17,9 +17,9 @@ QUICK = {
     "push.allowPrivate": True,
     "push.backoffSeconds": 0.02,
     "push.mostBackoffSeconds": 0.1,
-    "push.timeoutSeconds": 5.0,
+    "push.timeoutSeconds": 60.0,
 }
-"""Private addresses may be called, and nobody waits long."""
+"""Private addresses may be called, and the next attempt is made soon."""
 
 OpenReceiver = Callable[[], Awaitable[WebhookReceiver]]
 

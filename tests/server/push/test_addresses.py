@@ -227,7 +227,7 @@ async def test_the_next_address_is_tried_when_one_times_out(receiver: WebhookRec
             one.setblocking(False)
             one.connect_ex(full.getsockname())
         resolve, _ = lying("127.0.0.99", "127.0.0.1")
-        poster = make_poster(resolve, allow_private=True, timeout_s=1.0)
+        poster = make_poster(resolve, allow_private=True, timeout_s=6.0)
         missed = await poster.post(f"http://hooks.example.com:{receiver.port}/", b"{}", {})
         await poster.close()
         for one in waiting:

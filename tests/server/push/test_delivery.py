@@ -229,7 +229,10 @@ async def test_a_webhook_that_never_answers_delays_neither_the_task_nor_another(
 ) -> None:
     silent, lively = await open_receiver(), await open_receiver()
     silent.always = None
-    v1 = V1Client(AsgiClient((await serve(ScriptedAgent(Reply.of_text("hi")))).asgi))
+    # No post is given up before the end: after each another one would be sent to the same receiver.
+    settings = {"push.timeoutSeconds": 600.0}
+    gateway = await serve(ScriptedAgent(Reply.of_text("hi")), settings=settings)
+    v1 = V1Client(AsgiClient(gateway.asgi))
     async with asyncio.timeout(TIMEOUT_S):
         for _ in range(50):
             sent = await v1.send(configuration=hook(silent))

@@ -1,11 +1,18 @@
 """The gateway process is killed before its notifications are sent; the next one sends them."""
 
+import asyncio
 from typing import Any
 
 import httpx2
 import pytest
 from tests.server.push.gateways import v03_message, v1_message
-from tests.server.push.webhook_receiver import Json, WebhookReceiver, eventually, status
+from tests.server.push.webhook_receiver import (
+    TIMEOUT_S,
+    Json,
+    WebhookReceiver,
+    eventually,
+    status,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +24,7 @@ SETTINGS: dict[str, object] = {
 
 async def call(url: str, method: str, params: Json) -> Json:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with httpx2.AsyncClient(trust_env=False, timeout=TIMEOUT_S) as client:
         response = await client.post(f"{url}/a2a/jsonrpc", json=body)
     return response.json()["result"]
 
@@ -39,7 +46,7 @@ async def test_a_notification_is_delivered_after_a_kill_between_end_and_delivery
     gateway.kill()
     del receiver.posts[:]
     receiver.always = status(200)
-    gateway.start()
+    await asyncio.to_thread(gateway.start)  # the webhook answers meanwhile
     await receiver.wait_for_post(b"TASK_STATE_COMPLETED")
     await receiver.wait_for_post(b'"completed"')
     new_posts = [post for post in receiver.posts if post.path == "/new"]
@@ -61,7 +68,7 @@ async def test_every_webhook_is_notified_after_a_kill_right_after_the_response(
         sent = await call(gateway.url, "SendMessage", v1_message(configuration=config))
         tasks.append(sent["task"]["id"])
     gateway.kill()
-    gateway.start()
+    await asyncio.to_thread(gateway.start)  # the webhook answers meanwhile
 
     def told() -> set[str]:
         ends = [post for post in receiver.posts if b"TASK_STATE_COMPLETED" in post.body]

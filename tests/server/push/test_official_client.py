@@ -19,7 +19,7 @@ from a2a.types import (
     TaskPushNotificationConfig,
 )
 from google.protobuf import json_format
-from tests.server.push.webhook_receiver import WebhookReceiver
+from tests.server.push.webhook_receiver import TIMEOUT_S, WebhookReceiver
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("clients.official", "wire.push.configs")]
 
@@ -35,7 +35,7 @@ async def test_the_official_client_manages_configurations(
 ) -> None:
     gateway = start_gateway({"push": {"allowPrivate": True}})
     secret = AuthenticationInfo(scheme="Bearer", credentials="c")
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_S) as http:
         config = ClientConfig(
             httpx_client=http, streaming=False, supported_protocol_bindings=[binding]
         )
@@ -54,6 +54,7 @@ async def test_the_official_client_manages_configurations(
         all_of_it = ListTaskPushNotificationConfigsRequest(task_id=task.id)
         listed = await client.list_task_push_notification_configs(all_of_it)
         assert list(listed.configs) == [shown]
+        await receiver.wait_posts(1)  # what is deleted before it was sent is not sent
         gone = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="mine")
         await client.delete_task_push_notification_config(gone)
         await client.delete_task_push_notification_config(gone)
@@ -69,11 +70,11 @@ async def test_the_official_client_sends_a_configuration_with_a_message(
     start_gateway: Any, receiver: WebhookReceiver
 ) -> None:
     gateway = start_gateway({"push": {"allowPrivate": True}})
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_S) as http:
         hook = TaskPushNotificationConfig(url=receiver.url(), token="k")
         config = ClientConfig(httpx_client=http, streaming=True, push_notification_config=hook)
         client = await create_client(gateway.url, client_config=config)
-        async with asyncio.timeout(240):
+        async with asyncio.timeout(TIMEOUT_S):
             events = [event async for event in client.send_message(message())]
     assert events
     posts = await receiver.wait_for_post(b"TASK_STATE_COMPLETED")
