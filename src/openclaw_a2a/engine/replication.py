@@ -49,6 +49,7 @@ from openclaw_a2a.model.errors import (
     GatewayFault,
     Overloaded,
     StoreUnavailable,
+    TaskNotCancelable,
     TaskNotFound,
 )
 from openclaw_a2a.model.ids import (
@@ -60,7 +61,7 @@ from openclaw_a2a.model.ids import (
     TaskId,
 )
 from openclaw_a2a.model.records import RunRecord
-from openclaw_a2a.model.task import PAUSED, TERMINAL
+from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import NOBODY, Duplicate, Handoff, MeasuredTask, ReplicaStore
 
@@ -388,7 +389,14 @@ class Replication:
 
     async def cancel_at(self, owner: OwnerId, scope: Scope | None, task_id: TaskId) -> None:
         """Have a replica stop a task. Raises: as `cancel_task`."""
-        await self._ask(owner, msgspec.json.encode(CancelRequest(scope, task_id)))
+        try:
+            await self._ask(owner, msgspec.json.encode(CancelRequest(scope, task_id)))
+        except TaskNotCancelable:
+            # A request whose answer was not stored is carried out again, by another replica if the
+            # first one is gone. Then the task is canceled already, which is what was asked for.
+            measured = await self._engine.store.tasks.measure_task(scope, task_id)
+            if measured is None or measured.head.state is not TaskState.CANCELED:
+                raise
 
     async def release_elsewhere(self, owner: OwnerId, task_id: TaskId) -> None:
         """Have another replica let a held task go on. Raises: as `HeldTasks.decide`."""
@@ -399,14 +407,16 @@ class Replication:
         answered = self._answers[number] = asyncio.Event()
         give_up_at = self._engine.loop.time() + _ANSWER_S
         try:
-            while (found := await self._store.take_answer(number)) is None:
+            while True:
+                answered.clear()  # before the read: what comes while it lasts is not lost
+                if (found := await self._store.take_answer(number)) is not None:
+                    break
                 if self._engine.loop.time() > give_up_at:
                     # What is not begun by now is not begun any more.
                     await self._store.withdraw(number)
                     raise StoreUnavailable(
                         f"replica {owner} did not answer within {_ANSWER_S:g} s; ask again"
                     )
-                answered.clear()
                 await _wait(answered, self._store.poll_s)
         finally:
             del self._answers[number]
