@@ -306,6 +306,7 @@ class PostgresReplicas:
         announced = OwnerId("")
         started_at = reached_at = monotonic()
         while True:
+            self._look.clear()  # before the read: what comes while it lasts is not lost
             try:
                 rows = await self._database.fetch(_OTHERS)
                 name = self.id
@@ -325,7 +326,6 @@ class PostgresReplicas:
                 reached_at = 0.0
             unreleased, self._unreleased = self._unreleased, []
             await self._delete_sessions(unreleased)
-            self._look.clear()
             try:
                 async with asyncio.timeout(min(_WATCH_S, self.lease_s / 5)):
                     await self._look.wait()
