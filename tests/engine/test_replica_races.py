@@ -1,4 +1,4 @@
-"""What replicas do when a notification, an answer or a new name comes in the middle of something."""
+"""Replicas get a notification, an answer or a new name in the middle of something."""
 
 import asyncio
 from typing import Any
@@ -10,6 +10,9 @@ from tests.engine.test_replication import Replica, StartReplica, start_replica
 
 from openclaw_a2a.engine.replication import Replication
 from openclaw_a2a.model.errors import StoreUnavailable
+from openclaw_a2a.model.ids import OwnerId, SessionKey
+from openclaw_a2a.store.postgres import replicas as replicas_module
+from openclaw_a2a.store.postgres.change_feed import ChangeFeed, channel_of
 
 __all__ = ["start_replica"]
 
@@ -119,3 +122,119 @@ async def test_an_answer_that_comes_while_it_is_looked_for_is_read_at_once(
     canceled = await a.call("CancelTask", {"id": task["id"]})
     assert canceled["result"]["status"]["state"] == CANCELED
     assert store.is_told
+
+
+class FakeConnection:
+    """A connection of a change feed; the replica gets another name while it begins to listen."""
+
+    def __init__(self, address: "FakeAddress") -> None:
+        self._address = address
+        self.is_open = True
+
+    async def add_listener(self, channel: str, _receive: Any) -> None:
+        address = self._address
+        address.channels.put_nowait(channel)
+        if channel == channel_of(OwnerId("old")):
+            address.feed.listen(OwnerId("new"), address.listener)
+
+    async def execute(self, _statement: str, *_values: object) -> None:
+        assert self.is_open
+
+    def terminate(self) -> None:
+        self.is_open = False
+
+
+class FakeAddress:
+    """Where a change feed connects."""
+
+    feed: ChangeFeed
+    listener: Any = None
+
+    def __init__(self) -> None:
+        self.channels: asyncio.Queue[str] = asyncio.Queue()
+        self.connections: list[FakeConnection] = []
+
+    async def connect(self) -> FakeConnection:
+        self.connections.append(FakeConnection(self))
+        return self.connections[-1]
+
+
+async def test_a_replica_that_is_renamed_while_it_begins_to_listen_hears_its_new_name() -> None:
+    address: Any = FakeAddress()
+    feed = address.feed = ChangeFeed(address, lambda: None, lambda: None)
+    feed.listen(OwnerId("old"), address.listener)
+    running = asyncio.create_task(feed.run())
+    try:
+        for name in ("old", "new"):
+            async with asyncio.timeout(TIMEOUT_S):
+                assert await address.channels.get() == channel_of(OwnerId(name))
+        assert [one.is_open for one in address.connections] == [False, True]
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_replica_that_comes_while_the_list_of_replicas_is_read_is_seen_at_once(
+    start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas_module, "_WATCH_S", 600.0)
+    a = await start_replica(lease_s=3600)
+    replicas: Any = a.gateway.engines[a.gateway.settings.store].store.replicas
+    database, reads = replicas._database, asyncio.Queue[None]()
+
+    class Notified(Part):
+        has_told = False
+
+        async def fetch(self, statement: str, *values: object) -> Any:
+            found = await self._inner.fetch(statement, *values)
+            if statement == replicas_module._OTHERS:
+                reads.put_nowait(None)
+                if not self.has_told:
+                    self.has_told = True
+                    replicas.feed._receive(None, 0, "", "j")
+            return found
+
+    replicas._database = Notified(database)
+    try:
+        replicas.feed._receive(None, 0, "", "j")
+        for _ in range(2):
+            await asyncio.wait_for(reads.get(), TIMEOUT_S)
+    finally:
+        replicas._database = database
+
+
+class LosesItsName(Part):
+    """Another replica takes this one for dead while a session is acquired."""
+
+    listener: Replication
+    is_lost = False
+
+    async def hold_session(self, session_key: SessionKey) -> Any:
+        found = await self._inner.hold_session(session_key)
+        if not self.is_lost:
+            self.is_lost = True
+            self.listener.on_lost()
+            # As the others do then: from now on another one may have it.
+            await self.inner_free(session_key)
+        return found
+
+    async def inner_free(self, session_key: SessionKey) -> None:
+        connection = await self._inner._database.link.address.connect()
+        try:
+            taken = "UPDATE session SET owner = $2 WHERE key = $1"
+            await connection.execute(taken, session_key, self.other)
+        finally:
+            await connection.close()
+
+    other: str = ""
+
+
+async def test_a_session_that_is_acquired_while_this_replica_is_taken_for_dead_is_not_held(
+    start_replica: StartReplica,
+) -> None:
+    a, b = await start_replica(), await start_replica()
+    replication: Any = replication_of(a)
+    store = replication._store = LosesItsName(replication._store)
+    store.listener, store.other = replication, b.name
+    async with asyncio.timeout(TIMEOUT_S):
+        assert await replication.hold(SessionKey("agent:main:c-1")) == b.name

@@ -130,6 +130,8 @@ class Replication:
         """How often sessions were given up. A message that was being checked at such a moment
         looks again where its session is."""
         self._held: dict[SessionKey, _Held] = {}
+        self._losses = 0
+        """How often this replica was taken for dead."""
         self._answers: dict[int, asyncio.Event] = {}
         self._carried: set[int] = set()
         """The requests that are being carried out, and those of `_answered`."""
@@ -205,7 +207,11 @@ class Replication:
             await held.is_decided.wait()  # another message asks for it at this moment
         held = self._held[session_key] = _Held()
         try:
+            losses = self._losses
             found = await self._store.hold_session(session_key)
+            while losses != self._losses:  # under a name that is not ours any more, perhaps
+                losses = self._losses
+                found = await self._store.hold_session(session_key)
             if found.owner != self._store.id:
                 return found.owner
             held.number, held.users = found.number, 1
@@ -599,7 +605,10 @@ class Replication:
 
     def on_lost(self) -> None:
         """Drop everything that is in progress: it is another replica's now."""
-        self._held.clear()
+        # A session that is being acquired is asked for again (`_hold_once`), and stays one for all
+        # messages that wait for it: two counts of its users would release it too early.
+        self._held = {key: held for key, held in self._held.items() if held.number is None}
+        self._losses += 1
         for run in list(self._engine.runs.values()):
             run.lose()
         for drop in self.on_dropped:
