@@ -9,7 +9,6 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
@@ -33,6 +32,7 @@ from openclaw_a2a.model.agent_event import Approval
 from openclaw_a2a.model.errors import (
     ApprovalNotFound,
     Conflict,
+    CorruptRecord,
     NotAllowed,
     Overloaded,
     StoreUnavailable,
@@ -402,8 +402,11 @@ class HeldTasks:
         return tuple([await self._describe(*waiting[index]) for index in shown])
 
     async def _describe(self, head: TaskHead, held: HeldMessage) -> Approval:
-        stored = await self._engine.store.tasks.read_task(None, head.id)
-        message = None if stored is None else _find_message(stored, held)
+        try:
+            stored = await self._engine.store.tasks.read_task(None, head.id)
+            message = None if stored is None else _find_message(stored, held)
+        except CorruptRecord:  # reported by the store; the others are shown all the same
+            message = None
         text = "" if message is None else usable_text(message)
         agent = "" if head.binding is None else head.binding.agent_id
         cut = " [...]" if len(text) > _SHOWN_TEXT else ""
@@ -503,11 +506,16 @@ async def reject_expired(engine: Engine, *, now: datetime) -> None:
     for head, _ in await list_held(engine):
         if head.status_at >= before:
             return  # the oldest come first
-        with suppress(ApprovalNotFound):  # decided, or canceled, meanwhile
+        try:
             await HeldTasks(engine, None).decide(head.id, allow=False, text=EXPIRED_TEXT)
-            engine.audit.record(
-                "approval-expired", head.scope.principal, task=head.id, account=head.scope.account
-            )
+        except ApprovalNotFound:  # decided, or canceled, meanwhile
+            continue
+        except CorruptRecord as error:  # the others expire all the same
+            log.warning("policy.held_task_unreadable", task_id=head.id, reason=error.message)
+            continue
+        engine.audit.record(
+            "approval-expired", head.scope.principal, task=head.id, account=head.scope.account
+        )
 
 
 def _is_async(call: PolicyCallable) -> bool:
