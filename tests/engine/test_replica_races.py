@@ -6,9 +6,11 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.engine.controlled_agent import TIMEOUT_S
+from tests.engine.test_replica_limits import PAIRING, decide
 from tests.engine.test_replication import Replica, StartReplica, start_replica
 
 from openclaw_a2a.engine.replication import Replication
+from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import OwnerId, SessionKey
 from openclaw_a2a.store.postgres import replicas as replicas_module
@@ -238,3 +240,25 @@ async def test_a_session_that_is_acquired_while_this_replica_is_taken_for_dead_i
     store.listener, store.other = replication, b.name
     async with asyncio.timeout(TIMEOUT_S):
         assert await replication.hold(SessionKey("agent:main:c-1")) == b.name
+
+
+async def test_two_replicas_that_send_a_decision_to_each_other_do_not_wait_for_each_other(
+    start_replica: StartReplica,
+) -> None:
+    """The session was at the other one when the first one asked, and is here by now."""
+    a, b = await start_replica(**PAIRING), await start_replica(**PAIRING)
+    held = await a.as_peer("alice").send("first")
+    replication: Any = replication_of(a)
+    hold, kept = replication.hold, []
+
+    async def hold_late(session_key: SessionKey) -> Any:
+        if kept:
+            return await hold(session_key)
+        kept.append(await hold(session_key))
+        return b.name
+
+    replication.hold = hold_late
+    assert (await decide(a, held)).status == 200
+    (await a.agent.next_run("first")).end(Reply.of_text("done"))
+    await a.as_peer("alice").wait_ended(held["id"])
+    kept[0].release()

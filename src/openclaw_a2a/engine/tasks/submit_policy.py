@@ -44,6 +44,7 @@ from openclaw_a2a.model.ids import (
     Json,
     JsonObject,
     MessageId,
+    OwnerId,
     PeerName,
     TaskId,
 )
@@ -432,6 +433,7 @@ class HeldTasks:
         engine, task_id = self._engine, TaskId(approval_id)
         while holding := _holding_runs(engine, task_id):
             await asyncio.wait(holding)  # the commit of the hold may be under way
+        elsewhere: OwnerId | None = None
         async with engine.task_lock(task_id):
             stored = await engine.store.tasks.read_task(None, task_id)
             held = read_held_message(await engine.store.tasks.read_resume_token(task_id))
@@ -439,7 +441,7 @@ class HeldTasks:
                 raise ApprovalNotFound(f"no task {approval_id[:80]} waits for a decision")
             try:
                 if allow:
-                    await self._release(stored, held)
+                    elsewhere = await self._release(stored, held)
                 else:
                     text = f"{text} Reason: {held.hold.reason}."
                     await engine.end_stored_task(stored, TaskState.REJECTED, text)
@@ -447,9 +449,15 @@ class HeldTasks:
                 raise ApprovalNotFound(
                     f"task {task_id} was decided or canceled meanwhile; look at the task"
                 ) from None
+        # Without the lock: the session may have moved, and that replica then asks this one.
+        if elsewhere is not None and engine.replication is not None:
+            await engine.replication.release_elsewhere(elsewhere, task_id)
 
-    async def _release(self, stored: StoredTask, held: HeldMessage) -> None:
-        """Let a held task go on, where its session is. Raises: as `decide`, Conflict."""
+    async def _release(self, stored: StoredTask, held: HeldMessage) -> OwnerId | None:
+        """Let a held task go on here, or return the replica that has to do it.
+
+        Raises: as `decide`, Conflict.
+        """
         engine, task_id = self._engine, stored.head.id
         scope, binding = stored.head.scope, stored.head.binding
         # Before the task: after a crash in between it is held still, and can be allowed again.
@@ -468,7 +476,7 @@ class HeldTasks:
             hold = await replication.find_place(binding.agent_id, binding.session_key)
             hold = hold or await replication.hold(binding.session_key)
             if not isinstance(hold, SessionHold):
-                return await replication.release_elsewhere(hold, task_id)
+                return hold
             if engine.recoveries.has(binding.session_key):  # its runs came before this message
                 hold.release()
                 raise Overloaded("the session is being recovered; decide again shortly")
