@@ -1,16 +1,23 @@
 """Replicas get a notification, an answer or a new name in the middle of something."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
 import pytest
+from tests.calls.test_delivery_order import over
 from tests.engine.controlled_agent import TIMEOUT_S
 from tests.engine.test_replica_limits import PAIRING, decide
 from tests.engine.test_replication import Replica, StartReplica, start_replica
 
+from openclaw_a2a.calls.outcome_delivery import OutcomeDelivery
+from openclaw_a2a.calls.repository import CallRepository
+from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.engine.replication import Replication
 from openclaw_a2a.model.agent_event import Reply
+from openclaw_a2a.model.call import CALL_KIND
+from openclaw_a2a.model.delivery import delivery_id
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import OwnerId, SessionKey
 from openclaw_a2a.store.postgres import replicas as replicas_module
@@ -262,3 +269,49 @@ async def test_two_replicas_that_send_a_decision_to_each_other_do_not_wait_for_e
     (await a.agent.next_run("first")).end(Reply.of_text("done"))
     await a.as_peer("alice").wait_ended(held["id"])
     kept[0].release()
+
+
+class RenamedWhileItReads(Part):
+    """Records of a replica that is taken for dead, or not, while they are listed."""
+
+    rename: Callable[[], None]
+
+    async def list_records(self, kind: str) -> Any:
+        found = await self._inner.list_records(kind)
+        self.rename()
+        return found
+
+
+class Renamed(Part):
+    """The store of a replica with another name."""
+
+    id = OwnerId("renamed")
+
+
+@pytest.mark.parametrize("is_renamed", [False, True], ids=["not renamed", "renamed"])
+async def test_a_replica_that_is_renamed_while_it_reads_calls_takes_none_over(
+    start_replica: StartReplica, *, is_renamed: bool
+) -> None:
+    a = await start_replica()
+    engine = a.gateway.engines[a.gateway.settings.store]
+    replication: Any = replication_of(a)
+    before, records = replication._store, RenamedWhileItReads(engine.store.records)
+    calls = CallRepository(records, engine.store.deliveries, is_shared=True)  # type: ignore[arg-type]
+    delivery = OutcomeDelivery(
+        engine, calls, hosts=SessionHosts({}), post_webhook=None, wake=lambda _: None
+    )
+
+    def rename() -> None:
+        if is_renamed:
+            replication._store = Renamed(before)
+            delivery.drop()
+
+    records.rename = rename
+    call = over(1)
+    await engine.store.records.put_record(calls.to_record(call))
+    taken = {delivery_id(CALL_KIND, call.task_id, call.id)}
+    try:
+        await delivery.take_over(taken, replication.id)
+    finally:
+        replication._store = before
+    assert (calls.find(call.id) is None) is is_renamed
