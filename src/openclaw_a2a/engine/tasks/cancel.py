@@ -6,7 +6,7 @@ from collections.abc import Callable
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.active_task import ActiveTask, Rejected
 from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.tasks.queries import get_task, measure_task, task_json
+from openclaw_a2a.engine.tasks.queries import check_not_abandoned, get_task, measure_task, task_json
 from openclaw_a2a.engine.transcript.task_text import status_text
 from openclaw_a2a.engine.transcript.transcript import CANCELED
 from openclaw_a2a.log import get_logger
@@ -90,11 +90,13 @@ async def _cancel_elsewhere(
 ) -> bool:
     """Have another replica stop a task; False when no other one works on it any more.
 
-    Raises: TaskNotLive (nobody does), Draining, and as `cancel_task`.
+    Raises: TaskNotLive (nobody does), Draining, StoreUnavailable (its end is not stored yet), and
+    as `cancel_task`.
     """
     if engine.is_stopping:  # its run has left, and goes on after the restart
         raise Draining("the gateway is stopping; ask again when it is back")
     if engine.replication is None or is_last:
+        check_not_abandoned(engine, task_id)
         raise TaskNotLive(f"task {task_id} is not running anywhere; there is nothing to stop")
     return await engine.replication.cancel_elsewhere(scope, task_id, session_key)
 
