@@ -46,33 +46,76 @@ def replication_of(replica: Replica) -> Replication:
     return found
 
 
-class LosesFirstAnswer(Part):
-    """Cannot store the first answer to a request."""
+class LosesAnswers(Part):
+    """Cannot store the first answers to requests."""
 
-    is_lost = False
+    def __init__(self, inner: Any, count: int) -> None:
+        super().__init__(inner)
+        self.count = count
+        self.is_lost = asyncio.Event()
 
     async def answer_handoff(self, number: int, answer: bytes) -> None:
-        if not self.is_lost:
-            self.is_lost = True
+        self.count -= 1
+        if self.count >= 0:
+            self.is_lost.set()
             raise StoreUnavailable("the database is away")
         await self._inner.answer_handoff(number, answer)
+
+
+def lose_answers(replica: Replica, count: int) -> LosesAnswers:
+    replication: Any = replication_of(replica)
+    replication._store = LosesAnswers(replication._store, count)
+    return replication._store
 
 
 async def test_a_task_is_canceled_although_the_answer_of_the_other_replica_was_not_stored(
     start_replica: StartReplica,
 ) -> None:
+    a, b = await start_replica(), await start_replica()
+    store = lose_answers(b, 1)
+    task = await b.send("one", blocking=False)
+    await b.agent.next_run()
+    canceled = await a.call("CancelTask", {"id": task["id"]})
+    assert canceled["result"]["status"]["state"] == CANCELED
+    assert store.is_lost.is_set()
+
+
+async def test_a_task_is_canceled_although_the_other_replica_is_gone_before_its_answer(
+    start_replica: StartReplica,
+) -> None:
     """The request is carried out once more, when the task is canceled already."""
     a, b = await start_replica(), await start_replica()
-    replication: Any = replication_of(b)
-    store = replication._store = LosesFirstAnswer(replication._store)
+    store = lose_answers(b, 1_000_000)
     task = await b.send("one", blocking=False)
     await b.agent.next_run()
     canceling = asyncio.create_task(a.call("CancelTask", {"id": task["id"]}))
-    while not canceling.done():
-        replication.on_handoff()  # not only with the next look
-        await asyncio.wait({canceling}, timeout=0.1)
-    assert store.is_lost
+    await asyncio.wait_for(store.is_lost.wait(), TIMEOUT_S)
+    async with b.taken_for_dead():
+        pass
+    await a.take_over()
     assert (await canceling)["result"]["status"]["state"] == CANCELED
+    store.count = 0
+
+
+async def test_a_held_task_is_allowed_although_the_answer_of_the_other_replica_was_not_stored(
+    start_replica: StartReplica,
+) -> None:
+    a, b = await start_replica(**PAIRING), await start_replica(**PAIRING)
+    held = await a.as_peer("alice").send("first")
+    here: Any = replication_of(a)
+    kept: list[Any] = []
+
+    async def hold_at_b(session_key: SessionKey) -> Any:
+        kept.append(await replication_of(b).hold(session_key))
+        return b.name
+
+    here.hold = hold_at_b
+    store = lose_answers(b, 1)
+    assert (await decide(a, held)).status == 200
+    assert store.is_lost.is_set()
+    (await b.agent.next_run("first")).end(Reply.of_text("done"))
+    await a.as_peer("alice").wait_ended(held["id"])
+    kept[0].release()
 
 
 async def test_a_request_that_is_stored_again_after_a_lost_connection_is_made_once(

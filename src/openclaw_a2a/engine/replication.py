@@ -69,6 +69,7 @@ log = get_logger(__name__)
 
 _ANSWER_S = 120.0
 """The timeout of a request to another replica; covers a take-over if that one dies."""
+_ANSWER_AGAIN_S = 0.5
 _RESTING = TERMINAL | PAUSED
 _TAKING_S = 0.1
 """How often to look whether a run that was given up has been taken."""
@@ -398,8 +399,8 @@ class Replication:
         try:
             await self._ask(owner, msgspec.json.encode(CancelRequest(scope, task_id)))
         except TaskNotCancelable:
-            # A request whose answer was not stored is carried out again, by another replica if the
-            # first one is gone. Then the task is canceled already, which is what was asked for.
+            # The request of a replica that is gone before its answer is stored is carried out by
+            # another one. Then the task is canceled already, which is what was asked for.
             measured = await self._engine.store.tasks.measure_task(scope, task_id)
             if measured is None or measured.head.state is not TaskState.CANCELED:
                 raise
@@ -651,12 +652,19 @@ class Replication:
             except Exception as error:  # top of the task: the requester always gets an answer
                 log.exception("replica.request_failed", number=handoff.number)
                 answer = describe_error(GatewayFault(f"the request broke: {type(error).__name__}"))
-            await self._store.answer_handoff(handoff.number, msgspec.json.encode(answer))
-        except GatewayError as error:
-            # Not answered: it is found again with the next look, and a message is deduplicated.
-            log.warning("replica.request_not_answered", reason=error.message)
+            await self._answer(handoff.number, msgspec.json.encode(answer))
         finally:
             self._answered.add(handoff.number)
+
+    async def _answer(self, number: int, answer: bytes) -> None:
+        # Until it is stored: carried out again, what has succeeded would fail. For a request that is
+        # gone, or another replica's by now, the store does nothing, and this ends.
+        while True:
+            try:
+                return await self._store.answer_handoff(number, answer)
+            except GatewayError as error:
+                log.warning("replica.request_not_answered", reason=error.message)
+            await self._engine.clock.sleep(_ANSWER_AGAIN_S)
 
     async def _perform(self, handoff: Handoff) -> RequestAnswer:
         request = decode_request(handoff.body, self.id)
