@@ -657,7 +657,7 @@ class Replication:
             self._answered.add(handoff.number)
 
     async def _answer(self, number: int, answer: bytes) -> None:
-        # Until it is stored: carried out again, what has succeeded would fail. For a request that is
+        # Until it is stored: carried out again, what has succeeded would fail. When the request is
         # gone, or another replica's by now, the store does nothing, and this ends.
         while True:
             try:
