@@ -42,7 +42,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, delivered_up_to, delivery_id
 from openclaw_a2a.model.errors import AgentError, AgentFailed, GatewayError
-from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
+from openclaw_a2a.model.ids import JsonObject, OwnerId, SessionKey, TaskId
 from openclaw_a2a.model.task import TERMINAL, TaskState
 from openclaw_a2a.ports import (
     Delivered,
@@ -135,14 +135,16 @@ class OutcomeDelivery:
             elif known.is_undelivered or not known.is_settled or self._calls.is_unsaved(known.id):
                 self._wake(known.task_id)
 
-    async def take_over(self, deliveries: Set[DeliveryId]) -> None:
+    async def take_over(self, deliveries: Set[DeliveryId], owner: OwnerId) -> None:
         """Continue with the calls of these deliveries, which a replica that is gone has left.
 
-        Raises: StoreUnavailable.
+        `owner`: the id of this replica when it took them. Raises: StoreUnavailable.
         """
 
         def is_ours(call: Call) -> bool:
-            return delivery_id(CALL_KIND, call.task_id, call.id) in deliveries
+            # With another id this replica was taken for dead since: they are another one's.
+            is_owner = self._engine.owner == owner
+            return is_owner and delivery_id(CALL_KIND, call.task_id, call.id) in deliveries
 
         taken = await self._calls.load(is_ours)
         await self.settle_ended(taken)

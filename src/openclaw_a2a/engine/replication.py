@@ -49,6 +49,7 @@ from openclaw_a2a.model.errors import (
     GatewayFault,
     Overloaded,
     StoreUnavailable,
+    TaskNotCancelable,
     TaskNotFound,
 )
 from openclaw_a2a.model.ids import (
@@ -60,7 +61,7 @@ from openclaw_a2a.model.ids import (
     TaskId,
 )
 from openclaw_a2a.model.records import RunRecord
-from openclaw_a2a.model.task import PAUSED, TERMINAL
+from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import NOBODY, Duplicate, Handoff, MeasuredTask, ReplicaStore
 
@@ -68,6 +69,7 @@ log = get_logger(__name__)
 
 _ANSWER_S = 120.0
 """The timeout of a request to another replica; covers a take-over if that one dies."""
+_ANSWER_AGAIN_S = 0.5
 _RESTING = TERMINAL | PAUSED
 _TAKING_S = 0.1
 """How often to look whether a run that was given up has been taken."""
@@ -129,6 +131,8 @@ class Replication:
         """How often sessions were given up. A message that was being checked at such a moment
         looks again where its session is."""
         self._held: dict[SessionKey, _Held] = {}
+        self._losses = 0
+        """How often this replica was taken for dead."""
         self._answers: dict[int, asyncio.Event] = {}
         self._carried: set[int] = set()
         """The requests that are being carried out, and those of `_answered`."""
@@ -204,7 +208,11 @@ class Replication:
             await held.is_decided.wait()  # another message asks for it at this moment
         held = self._held[session_key] = _Held()
         try:
+            losses = self._losses
             found = await self._store.hold_session(session_key)
+            while losses != self._losses:  # under a name that is not ours any more, perhaps
+                losses = self._losses
+                found = await self._store.hold_session(session_key)
             if found.owner != self._store.id:
                 return found.owner
             held.number, held.users = found.number, 1
@@ -388,7 +396,14 @@ class Replication:
 
     async def cancel_at(self, owner: OwnerId, scope: Scope | None, task_id: TaskId) -> None:
         """Have a replica stop a task. Raises: as `cancel_task`."""
-        await self._ask(owner, msgspec.json.encode(CancelRequest(scope, task_id)))
+        try:
+            await self._ask(owner, msgspec.json.encode(CancelRequest(scope, task_id)))
+        except TaskNotCancelable:
+            # The request of a replica that is gone before its answer is stored is carried out by
+            # another one. Then the task is canceled already, which is what was asked for.
+            measured = await self._engine.store.tasks.measure_task(scope, task_id)
+            if measured is None or measured.head.state is not TaskState.CANCELED:
+                raise
 
     async def release_elsewhere(self, owner: OwnerId, task_id: TaskId) -> None:
         """Have another replica let a held task go on. Raises: as `HeldTasks.decide`."""
@@ -399,14 +414,16 @@ class Replication:
         answered = self._answers[number] = asyncio.Event()
         give_up_at = self._engine.loop.time() + _ANSWER_S
         try:
-            while (found := await self._store.take_answer(number)) is None:
+            while True:
+                answered.clear()  # before the read: what comes while it lasts is not lost
+                if (found := await self._store.take_answer(number)) is not None:
+                    break
                 if self._engine.loop.time() > give_up_at:
                     # What is not begun by now is not begun any more.
                     await self._store.withdraw(number)
                     raise StoreUnavailable(
                         f"replica {owner} did not answer within {_ANSWER_S:g} s; ask again"
                     )
-                answered.clear()
                 await _wait(answered, self._store.poll_s)
         finally:
             del self._answers[number]
@@ -589,7 +606,10 @@ class Replication:
 
     def on_lost(self) -> None:
         """Drop everything that is in progress: it is another replica's now."""
-        self._held.clear()
+        # A session that is being acquired is asked for again (`_hold_once`), and stays one for all
+        # messages that wait for it: two counts of its users would release it too early.
+        self._held = {key: held for key, held in self._held.items() if held.number is None}
+        self._losses += 1
         for run in list(self._engine.runs.values()):
             run.lose()
         for drop in self.on_dropped:
@@ -632,12 +652,19 @@ class Replication:
             except Exception as error:  # top of the task: the requester always gets an answer
                 log.exception("replica.request_failed", number=handoff.number)
                 answer = describe_error(GatewayFault(f"the request broke: {type(error).__name__}"))
-            await self._store.answer_handoff(handoff.number, msgspec.json.encode(answer))
-        except GatewayError as error:
-            # Not answered: it is found again with the next look, and a message is deduplicated.
-            log.warning("replica.request_not_answered", reason=error.message)
+            await self._answer(handoff.number, msgspec.json.encode(answer))
         finally:
             self._answered.add(handoff.number)
+
+    async def _answer(self, number: int, answer: bytes) -> None:
+        # Until it is stored: carried out again, what has succeeded would fail. When the request is
+        # gone, or another replica's by now, the store does nothing, and this ends.
+        while True:
+            try:
+                return await self._store.answer_handoff(number, answer)
+            except GatewayError as error:
+                log.warning("replica.request_not_answered", reason=error.message)
+            await self._engine.clock.sleep(_ANSWER_AGAIN_S)
 
     async def _perform(self, handoff: Handoff) -> RequestAnswer:
         request = decode_request(handoff.body, self.id)

@@ -75,6 +75,9 @@ class SharedObjectiveRepository(ObjectiveRepository):
         self._wake = asyncio.Event()
         self._compare_lock = asyncio.Lock()
         self._compares = 0
+        """The number of the comparison that began last."""
+        self._compared = 0
+        """The number of the last one that succeeded."""
 
     # ---------------------------------------------------------------- from the other replicas
 
@@ -125,10 +128,10 @@ class SharedObjectiveRepository(ObjectiveRepository):
 
     async def compare(self) -> None:
         """Find changes without a notification, and the owners of objectives."""
-        # One comparison that begins after this is enough for all callers.
+        # One comparison that begins after this, and succeeds, is enough for all callers.
         begun = self._compares
         async with self._compare_lock:
-            if self._compares != begun:
+            if self._compared > begun:
                 return
             self._compares += 1
             found = await self._replicas.list_shared_logs(LOG_KIND)
@@ -142,6 +145,7 @@ class SharedObjectiveRepository(ObjectiveRepository):
                 for objective_id in known.keys() - self._open.keys() - listed:
                     del known[objective_id]
             self._own &= self._open.keys()
+            self._compared = self._compares
 
     def _note(self, head: SharedLog) -> bool:
         """Note the owner of an objective; False when memory is behind its log."""

@@ -10,7 +10,13 @@ from tests.engine.event_lines import check_closed_once, check_journal, event_lin
 from tests.engine.harness import BOB, Harness, yield_to_others
 
 from openclaw_a2a.model.agent_event import InputRequired, Reply, TextDelta
-from openclaw_a2a.model.errors import Draining, TaskNotCancelable, TaskNotFound, TaskNotLive
+from openclaw_a2a.model.errors import (
+    Draining,
+    StoreUnavailable,
+    TaskNotCancelable,
+    TaskNotFound,
+    TaskNotLive,
+)
 from openclaw_a2a.model.task import TaskState, is_terminal
 
 
@@ -269,6 +275,23 @@ async def test_active_task_that_runs_nowhere_is_not_live(
     await harness.crash()
     await harness.start_without_recovery()
     with pytest.raises(TaskNotLive):
+        await harness.cancel(run.turn.task_id)
+
+
+async def test_who_cancels_a_task_that_is_about_to_be_failed_has_to_ask_again(
+    open_harness: OpenHarness,
+) -> None:
+    """Not `TaskNotLive`, which is for good: it is not stored yet that the task has ended."""
+    agent = ControlledAgent()
+    harness = await open_harness(agent)
+    sent = await harness.send()
+    run = await agent.next_run()
+    await harness.store_is_quiet()
+    harness.store.refuse("commit")
+    run.end(Reply.of_text("done"))
+    with pytest.raises(StoreUnavailable):
+        await harness.outcome(sent)
+    with pytest.raises(StoreUnavailable, match="ask again"):
         await harness.cancel(run.turn.task_id)
 
 

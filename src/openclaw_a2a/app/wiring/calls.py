@@ -183,9 +183,10 @@ class CallsWiring:
     async def _take_over(self) -> None:
         """Continue the calls of replicas that are gone."""
         taken = self._replication.pop_taken(CALL_KIND) if self._replication else ()
+        owner = self._engine.owner
         while taken:
             try:
-                await self._delivery.take_over(taken)
+                await self._delivery.take_over(taken, owner)
                 break
             except GatewayError as error:
                 log.warning("calls.take_over_failed", reason=error.message)

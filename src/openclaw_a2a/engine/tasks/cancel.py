@@ -6,7 +6,7 @@ from collections.abc import Callable
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.active_task import ActiveTask, Rejected
 from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.tasks.queries import get_task, measure_task, task_json
+from openclaw_a2a.engine.tasks.queries import check_not_abandoned, get_task, measure_task, task_json
 from openclaw_a2a.engine.transcript.task_text import status_text
 from openclaw_a2a.engine.transcript.transcript import CANCELED
 from openclaw_a2a.log import get_logger
@@ -19,7 +19,7 @@ from openclaw_a2a.model.errors import (
     TaskNotCancelable,
     TaskNotLive,
 )
-from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
+from openclaw_a2a.model.ids import AgentId, OwnerId, SessionKey, TaskId
 from openclaw_a2a.model.records import StoredTask, decode_resume
 from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
 from openclaw_a2a.model.turn import Binding, Scope
@@ -50,18 +50,22 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
                 if head.state in TERMINAL:
                     state = head.state.value.removeprefix("TASK_STATE_").lower()
                     raise TaskNotCancelable(f"task {task_id} is {state} already")
-                if active is None and head.state in PAUSED:
+                is_paused = active is None and head.state in PAUSED
+                place = await _find_agent(engine, head.binding) if is_paused else None
+                if is_paused and place is None:
                     stored = await get_task(engine, scope, task_id)
                     # First what waits on the agent's side, then the commit: after a crash in
                     # between the task is paused still, and can be canceled again.
                     if head.binding is not None:
-                        if await _cancel_at_agent(engine, scope, task_id, head.binding):
-                            return task_json(await get_task(engine, scope, task_id))
                         resume = await engine.store.tasks.read_resume_token(task_id)
                         await cancel_pause(engine, task_id, head.binding, resume)
                     return await engine.end_stored_task(stored, TaskState.CANCELED, CANCELED)
         except Conflict:
             continue  # it changed between the read and the commit: look at what it is now
+        if place is not None and engine.replication is not None:
+            # Without the lock: others must not wait here for an answer of another replica.
+            await engine.replication.cancel_at(place, scope, task_id)
+            return task_json(await get_task(engine, scope, task_id))
         if active is None:
             tries -= 1
             session_key = None if head.binding is None else head.binding.session_key
@@ -86,29 +90,22 @@ async def _cancel_elsewhere(
 ) -> bool:
     """Have another replica stop a task; False when no other one works on it any more.
 
-    Raises: TaskNotLive (nobody does), Draining, and as `cancel_task`.
+    Raises: TaskNotLive (nobody does), Draining, StoreUnavailable (its end is not stored yet), and
+    as `cancel_task`.
     """
     if engine.is_stopping:  # its run has left, and goes on after the restart
         raise Draining("the gateway is stopping; ask again when it is back")
     if engine.replication is None or is_last:
+        check_not_abandoned(engine, task_id)
         raise TaskNotLive(f"task {task_id} is not running anywhere; there is nothing to stop")
     return await engine.replication.cancel_elsewhere(scope, task_id, session_key)
 
 
-async def _cancel_at_agent(
-    engine: Engine, scope: Scope | None, task_id: TaskId, binding: Binding
-) -> bool:
-    """Have a replica that has the agent of a paused task cancel it; False when that is this one."""
-    replication = engine.replication
-    place = (
-        None
-        if replication is None
-        else await replication.find_place(binding.agent_id, for_new_work=False)
-    )
-    if replication is None or place is None:
-        return False
-    await replication.cancel_at(place, scope, task_id)
-    return True
+async def _find_agent(engine: Engine, binding: Binding | None) -> OwnerId | None:
+    """The replica that has the agent of a paused task; None: this one, or no other is needed."""
+    if engine.replication is None or binding is None:
+        return None
+    return await engine.replication.find_place(binding.agent_id, for_new_work=False)
 
 
 async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> bytes | None:

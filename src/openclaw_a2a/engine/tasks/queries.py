@@ -190,7 +190,7 @@ class LastingSubscription(Subscription):
 
     async def next_events(self, wait_s: float) -> list[Entry]:
         """The next events; empty when none came in time or the subscription is over."""
-        _check_not_abandoned(self._engine, self._task_id)
+        check_not_abandoned(self._engine, self._task_id)
         self._find_feed()
         if self._feed is not None:
             return await super().next_events(wait_s)
@@ -294,7 +294,7 @@ async def subscribe(
     is_needed = cursor is None or measured.size < LARGE_BYTES
     stored = await get_task(engine, scope, task_id) if is_needed else None
     head = (stored or measured).head
-    _check_not_abandoned(engine, task_id)
+    check_not_abandoned(engine, task_id)
     sequence = head.sequence
     # A cursor beyond the end is of another task, or of a database that was restored from a backup.
     if cursor is not None and not 0 <= cursor <= sequence:
@@ -338,12 +338,12 @@ def subscribe_from(
     )
 
 
-def _check_not_abandoned(engine: Engine, task_id: TaskId) -> None:
+def check_not_abandoned(engine: Engine, task_id: TaskId) -> None:
     """Raises StoreUnavailable when the task waits for the store to take its end."""
     if any(record.task_id == task_id for record in engine.abandoned):
         raise StoreUnavailable(
             f"the work on task {task_id} was stopped because the store took no writes; "
-            "the task will be failed as soon as it does"
+            "the task will be failed as soon as it does; ask again then"
         )
 
 

@@ -28,10 +28,12 @@ from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.tasks.queries import get_task, task_json
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.transcript.assistant_message import output_modes
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     Conflict,
     ContextMismatch,
+    CorruptRecord,
     Draining,
     GatewayError,
     MessageIdConflict,
@@ -70,7 +72,16 @@ from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
 from openclaw_a2a.model.turn import Binding, Peer, Provenance, Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.model.validation import check_count, too_large
-from openclaw_a2a.ports import Duplicate, MeasuredTask, Record, Submission, TaskFilter
+from openclaw_a2a.ports import (
+    Duplicate,
+    MeasuredTask,
+    RecentHead,
+    Record,
+    Submission,
+    TaskFilter,
+)
+
+log = get_logger(__name__)
 
 if TYPE_CHECKING:
     from openclaw_a2a.engine.replication import Replication
@@ -326,9 +337,17 @@ async def list_held(
     found = [
         (one.head, held)
         for one in await engine.store.tasks.list_recent_tasks(_MAX_HELD, chosen)
-        if (held := read_held_message(one.resume)) is not None
+        if (held := _read_held(one)) is not None
     ]
     return sorted(found, key=lambda one: (one[0].status_at, one[0].id))
+
+
+def _read_held(task: RecentHead) -> HeldMessage | None:
+    try:
+        return read_held_message(task.resume)
+    except CorruptRecord as error:  # the others are listed all the same
+        log.warning("task.held_message_unreadable", task_id=task.head.id, reason=error.message)
+        return None
 
 
 async def _check_held(engine: Engine, caller: PeerName) -> None:

@@ -9,7 +9,6 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
@@ -33,6 +32,7 @@ from openclaw_a2a.model.agent_event import Approval
 from openclaw_a2a.model.errors import (
     ApprovalNotFound,
     Conflict,
+    CorruptRecord,
     NotAllowed,
     Overloaded,
     StoreUnavailable,
@@ -44,6 +44,7 @@ from openclaw_a2a.model.ids import (
     Json,
     JsonObject,
     MessageId,
+    OwnerId,
     PeerName,
     TaskId,
 )
@@ -402,8 +403,11 @@ class HeldTasks:
         return tuple([await self._describe(*waiting[index]) for index in shown])
 
     async def _describe(self, head: TaskHead, held: HeldMessage) -> Approval:
-        stored = await self._engine.store.tasks.read_task(None, head.id)
-        message = None if stored is None else _find_message(stored, held)
+        try:
+            stored = await self._engine.store.tasks.read_task(None, head.id)
+            message = None if stored is None else _find_message(stored, held)
+        except CorruptRecord:  # reported by the store; the others are shown all the same
+            message = None
         text = "" if message is None else usable_text(message)
         agent = "" if head.binding is None else head.binding.agent_id
         cut = " [...]" if len(text) > _SHOWN_TEXT else ""
@@ -429,6 +433,7 @@ class HeldTasks:
         engine, task_id = self._engine, TaskId(approval_id)
         while holding := _holding_runs(engine, task_id):
             await asyncio.wait(holding)  # the commit of the hold may be under way
+        elsewhere: OwnerId | None = None
         async with engine.task_lock(task_id):
             stored = await engine.store.tasks.read_task(None, task_id)
             held = read_held_message(await engine.store.tasks.read_resume_token(task_id))
@@ -436,7 +441,7 @@ class HeldTasks:
                 raise ApprovalNotFound(f"no task {approval_id[:80]} waits for a decision")
             try:
                 if allow:
-                    await self._release(stored, held)
+                    elsewhere = await self._release(stored, held)
                 else:
                     text = f"{text} Reason: {held.hold.reason}."
                     await engine.end_stored_task(stored, TaskState.REJECTED, text)
@@ -444,9 +449,15 @@ class HeldTasks:
                 raise ApprovalNotFound(
                     f"task {task_id} was decided or canceled meanwhile; look at the task"
                 ) from None
+        # Without the lock: the session may have moved, and that replica then asks this one.
+        if elsewhere is not None and engine.replication is not None:
+            await engine.replication.release_elsewhere(elsewhere, task_id)
 
-    async def _release(self, stored: StoredTask, held: HeldMessage) -> None:
-        """Let a held task go on, where its session is. Raises: as `decide`, Conflict."""
+    async def _release(self, stored: StoredTask, held: HeldMessage) -> OwnerId | None:
+        """Let a held task go on here, or return the replica that has to do it.
+
+        Raises: as `decide`, Conflict.
+        """
         engine, task_id = self._engine, stored.head.id
         scope, binding = stored.head.scope, stored.head.binding
         # Before the task: after a crash in between it is held still, and can be allowed again.
@@ -465,7 +476,7 @@ class HeldTasks:
             hold = await replication.find_place(binding.agent_id, binding.session_key)
             hold = hold or await replication.hold(binding.session_key)
             if not isinstance(hold, SessionHold):
-                return await replication.release_elsewhere(hold, task_id)
+                return hold
             if engine.recoveries.has(binding.session_key):  # its runs came before this message
                 hold.release()
                 raise Overloaded("the session is being recovered; decide again shortly")
@@ -503,11 +514,16 @@ async def reject_expired(engine: Engine, *, now: datetime) -> None:
     for head, _ in await list_held(engine):
         if head.status_at >= before:
             return  # the oldest come first
-        with suppress(ApprovalNotFound):  # decided, or canceled, meanwhile
+        try:
             await HeldTasks(engine, None).decide(head.id, allow=False, text=EXPIRED_TEXT)
-            engine.audit.record(
-                "approval-expired", head.scope.principal, task=head.id, account=head.scope.account
-            )
+        except ApprovalNotFound:  # decided, or canceled, meanwhile
+            continue
+        except CorruptRecord as error:  # the others expire all the same
+            log.warning("policy.held_task_unreadable", task_id=head.id, reason=error.message)
+            continue
+        engine.audit.record(
+            "approval-expired", head.scope.principal, task=head.id, account=head.scope.account
+        )
 
 
 def _is_async(call: PolicyCallable) -> bool:

@@ -119,14 +119,9 @@ class ChangeFeed:
             await asyncio.sleep(_RETRY.delay_s(attempt))
 
     async def _serve(self) -> None:
-        connection = await self._address.connect()
-        name = self._name
-        try:
-            await connection.add_listener(channel_of(name), self._receive)
-        except BaseException:
-            connection.terminate()
-            raise
-        self._connection = connection
+        # Known to `listen` from the beginning: a new name may come before this one is listened to.
+        connection = self._connection = await self._address.connect()
+        await connection.add_listener(channel_of(self._name), self._receive)
         self._changes_elsewhere(None)  # what came while nobody listened
         next_probe = 0.0
         while self._connection is connection:

@@ -108,7 +108,11 @@ CROSS JOIN LATERAL (
 ) x
 WHERE l.kind = $1 AND l.id = $2"""
 _OPEN_LOGS = "SELECT id, number, sequence, owner FROM log WHERE kind = $1 AND NOT is_closed"
-_HAND_OFF = "INSERT INTO handoff (sender, receiver, body) VALUES ($1, $2, $3) RETURNING number"
+_NEXT_REQUEST = "SELECT nextval(pg_get_serial_sequence('handoff', 'number'))"
+# With its number, so that it is one request if the statement is repeated.
+_HAND_OFF = """
+INSERT INTO handoff (number, sender, receiver, body) VALUES ($1, $2, $3, $4)
+ON CONFLICT (number) DO NOTHING"""
 _TAKE_HANDOFFS = """
 SELECT number, body FROM handoff WHERE receiver = $1 AND answer IS NULL AND number > $2
 ORDER BY number LIMIT 100"""
@@ -302,6 +306,7 @@ class PostgresReplicas:
         announced = OwnerId("")
         started_at = reached_at = monotonic()
         while True:
+            self._look.clear()  # before the read: what comes while it lasts is not lost
             try:
                 rows = await self._database.fetch(_OTHERS)
                 name = self.id
@@ -321,7 +326,6 @@ class PostgresReplicas:
                 reached_at = 0.0
             unreleased, self._unreleased = self._unreleased, []
             await self._delete_sessions(unreleased)
-            self._look.clear()
             try:
                 async with asyncio.timeout(min(_WATCH_S, self.lease_s / 5)):
                     await self._look.wait()
@@ -521,11 +525,11 @@ class PostgresReplicas:
         )
 
     async def hand_off(self, receiver: OwnerId, body: bytes) -> int:
-        row = await self._database.fetch_one(_HAND_OFF, self.id, receiver, body)
-        if row is None:
-            raise AssertionError("an insert returned nothing")
+        [row] = await self._database.fetch(_NEXT_REQUEST)
+        number: int = row[0]
+        await self._database.fetch(_HAND_OFF, number, self.id, receiver, body)
         self.feed.send(receiver, "h")
-        return row[0]
+        return number
 
     async def take_handoffs(self, after: int) -> list[Handoff]:
         rows = await self._database.fetch(_TAKE_HANDOFFS, self.id, after)
