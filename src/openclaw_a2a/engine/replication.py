@@ -485,6 +485,10 @@ class Replication:
         """Give a delivery to another replica with these session hosts; False: there is none."""
         return await self._store.pass_on(delivery_id, hosts)
 
+    async def take_delivery(self, delivery_id: DeliveryId) -> None:
+        """Have this replica send a delivery, whoever has it."""
+        await self._store.take_delivery(delivery_id)
+
     # ---------------------------------------------------------------- following
 
     async def follow(

@@ -191,6 +191,8 @@ class Outbox:
         fresh = msgspec.structs.replace(
             delivery, state=DeliveryState.WAITING, attempts=0, next_at=now, updated_at=now
         )
+        if self._engine.replication is not None:  # another replica may have given it up
+            await self._engine.replication.take_delivery(delivery_id)
         if not await self._store.update_delivery(fresh):
             raise _not_found(delivery_id)
         self._replace(fresh)
@@ -227,7 +229,10 @@ class Outbox:
             if self._wake_cached(task_id):
                 self._to_check.pop(task_id, None)
                 continue
-            deliveries = await self._store.list_task_deliveries(None, task_id)
+            drops = self._drops
+            deliveries = await self._store.list_task_deliveries(None, task_id, only_own=True)
+            if drops != self._drops:
+                return  # they were this replica's when they were read
             # Removed after the read, and before anything else is awaited: if the store fails the
             # task is checked again, and a wake-up from now on adds it again.
             self._to_check.pop(task_id, None)
@@ -392,7 +397,9 @@ class Outbox:
             self._start_if_running()  # the next one, in the slot that is free now
 
     async def _send_once(self, tracked: TrackedDelivery) -> tuple[Signal, datetime | None]:
-        delivery = tracked.cached or await self._store.read_delivery(None, tracked.id)
+        delivery = tracked.cached
+        if delivery is None:
+            delivery = await self._store.read_delivery(None, tracked.id, only_own=True)
         if delivery is None or delivery.state is DeliveryState.DEAD:
             return Signal.DONE, None
         if tracked.unsaved is not None and tracked.unsaved[0] == delivery.body:

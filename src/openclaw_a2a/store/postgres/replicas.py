@@ -165,6 +165,7 @@ FROM (
 ) w
 WHERE d.id = $1 AND d.owner = $2
 RETURNING d.owner"""
+_TAKE_DELIVERY = "UPDATE delivery SET owner = $2 WHERE id = $1"
 _FIND_RUN = f"""
 SELECT {CLAIMED_COLUMNS} FROM run
 WHERE session_key = ANY ($1::text[]) AND owner <> $2 AND is_started ORDER BY ticket LIMIT 1"""
@@ -486,6 +487,9 @@ class PostgresReplicas:
         if row is not None:
             self.feed.send(OwnerId(row[0]), "d")
         return row is not None
+
+    async def take_delivery(self, delivery_id: DeliveryId) -> None:
+        await self._database.fetch(_TAKE_DELIVERY, delivery_id, self.id)
 
     # ---------------------------------------------------------------- changes and requests
 

@@ -1,0 +1,114 @@
+"""Deliveries of several gateways on one database: each is sent by one of them, and none is lost."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.engine.controlled_agent import TIMEOUT_S
+from tests.engine.test_replication import Replica, StartReplica
+from tests.engine.test_replication import (
+    start_replica as start_replica,
+)
+from tests.replicas.cluster import repeat_until
+from tests.server.push.webhook_receiver import WebhookReceiver, eventually, status
+
+from openclaw_a2a.engine.outbox.outbox import Outbox
+from openclaw_a2a.model.agent_event import InputRequired, Reply
+from openclaw_a2a.model.delivery import DeliveryState
+
+Json = Any
+
+PUSH: dict[str, Json] = {"push.allowPrivate": True, "push.attempts": 1}
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[WebhookReceiver]:
+    receiver = WebhookReceiver()
+    await receiver.open()
+    yield receiver
+    await receiver.close()
+
+
+def states_at(receiver: WebhookReceiver, path: str) -> list[str]:
+    """The states that a webhook was sent, in order."""
+    bodies = [post.json for post in receiver.posts if post.path == path]
+    updates = [body.get("statusUpdate") or body.get("task") for body in bodies]
+    return [update["status"]["state"] for update in updates if update is not None]
+
+
+async def add_webhook(replica: Replica, task_id: str, url: str, name: str) -> None:
+    """Have a webhook told about a task, by this replica."""
+    config = {"taskId": task_id, "id": name, "url": url}
+    answer = await replica.call("CreateTaskPushNotificationConfig", config)
+    assert "error" not in answer, answer
+
+
+def outbox_of(replica: Replica) -> Outbox:
+    """The outbox of a replica."""
+    return replica.gateway.push.outboxes[replica.gateway.engines[replica.gateway.settings.store]]
+
+
+async def pause_and_end(receiver: WebhookReceiver, a: Replica, task: Json, *paths: str) -> None:
+    """Have a task ask a question, and end after the answer; its webhooks are told of each."""
+
+    def are_told(state: str) -> bool:
+        return all(state in states_at(receiver, path) for path in paths)
+
+    await eventually(lambda: are_told("TASK_STATE_WORKING"))
+    run = await a.agent.next_run()
+    run.end(InputRequired("which one?"))
+    await eventually(lambda: are_told("TASK_STATE_INPUT_REQUIRED"))
+    await a.send("the first", blocking=False, taskId=task["id"], contextId=task["contextId"])
+    (await a.agent.next_run()).end(Reply.of_text("done"))
+    await eventually(lambda: are_told("TASK_STATE_COMPLETED"))
+
+
+async def test_a_webhook_gets_each_status_once_when_another_replica_has_one_for_the_task_too(
+    start_replica: StartReplica, receiver: WebhookReceiver
+) -> None:
+    a, b = await start_replica(**PUSH), await start_replica(**PUSH)
+    task = await a.send("hello", blocking=False)
+    await add_webhook(a, task["id"], receiver.url("/a"), "a")
+    await add_webhook(b, task["id"], receiver.url("/b"), "b")
+    await pause_and_end(receiver, a, task, "/a", "/b")
+    for replica in (a, b):
+        await replica.stop()  # attempts under way end before
+    for path in ("/a", "/b"):
+        posts = [post.body for post in receiver.posts if post.path == path]
+        assert len(posts) == len(set(posts)), states_at(receiver, path)
+
+
+async def test_a_webhook_that_is_replaced_at_another_replica_gets_each_status_once(
+    start_replica: StartReplica, receiver: WebhookReceiver
+) -> None:
+    a, b = await start_replica(**PUSH), await start_replica(**PUSH)
+    task = await a.send("hello", blocking=False)
+    await add_webhook(a, task["id"], receiver.url("/old"), "one")
+    await eventually(lambda: "TASK_STATE_WORKING" in states_at(receiver, "/old"))
+    await add_webhook(b, task["id"], receiver.url("/new"), "one")
+    await pause_and_end(receiver, a, task, "/new")
+    for replica in (a, b):
+        await replica.stop()
+    posts = [post.body for post in receiver.posts if post.path == "/new"]
+    assert len(posts) == len(set(posts)), states_at(receiver, "/new")
+    assert "TASK_STATE_COMPLETED" not in states_at(receiver, "/old")
+
+
+async def test_a_delivery_that_one_replica_gave_up_is_repeated_by_the_one_that_is_asked(
+    start_replica: StartReplica, receiver: WebhookReceiver
+) -> None:
+    a, b = await start_replica(**PUSH), await start_replica(**PUSH)
+    receiver.always = status(500)
+    task = await a.send("hello", blocking=False)
+    await add_webhook(a, task["id"], receiver.url(), "one")
+    store = a.gateway.engines[a.gateway.settings.store].store
+
+    async def is_dead() -> bool:
+        deliveries = await store.deliveries.list_task_deliveries(None, task["id"])
+        return [one.state for one in deliveries] == [DeliveryState.DEAD]
+
+    assert await repeat_until(is_dead, deadline_s=TIMEOUT_S)
+    receiver.always = status(200)
+    [delivery] = await store.deliveries.list_task_deliveries(None, task["id"])
+    await outbox_of(b).redeliver(delivery.id)
+    await pause_and_end(receiver, a, task, "/hook")
