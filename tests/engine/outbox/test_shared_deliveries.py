@@ -1,10 +1,14 @@
 """Deliveries of several gateways on one database: each is sent by one of them, and none is lost."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from tests.engine.controlled_agent import TIMEOUT_S
+from tests.engine.controlled_agent import TIMEOUT_S, ControlledAgent
+from tests.engine.harness import Harness
+from tests.engine.outbox.outbox_harness import OutboxHarness
 from tests.engine.test_replication import Replica, StartReplica
 from tests.engine.test_replication import (
     start_replica as start_replica,
@@ -14,7 +18,9 @@ from tests.server.push.webhook_receiver import WebhookReceiver, eventually, stat
 
 from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.model.agent_event import InputRequired, Reply
-from openclaw_a2a.model.delivery import DeliveryState
+from openclaw_a2a.model.delivery import DeliveryId, DeliveryState
+from openclaw_a2a.model.errors import StoreUnavailable
+from openclaw_a2a.ports import DeliveryPage, DeliveryStore
 
 Json = Any
 
@@ -112,3 +118,41 @@ async def test_a_delivery_that_one_replica_gave_up_is_repeated_by_the_one_that_i
     [delivery] = await store.deliveries.list_task_deliveries(None, task["id"])
     await outbox_of(b).redeliver(delivery.id)
     await pause_and_end(receiver, a, task, "/hook")
+
+
+class FailingSearch:
+    """A delivery store with pages of one delivery; one of the reads of a page fails."""
+
+    def __init__(self, inner: DeliveryStore, failing_read: int) -> None:
+        self._inner = inner
+        self._reads_left = failing_read
+
+    async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
+        self._reads_left -= 1
+        if self._reads_left == 0:
+            raise StoreUnavailable("the connection was lost")
+        return await self._inner.list_unfinished_deliveries(after=after, limit=min(limit, 1))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("failing_read", [1, 2])
+async def test_deliveries_of_another_replica_are_sent_although_the_store_fails_in_the_search(
+    tmp_path: Path, failing_read: int
+) -> None:
+    harness = Harness("memory", tmp_path, ControlledAgent())
+    await harness.open()
+    task_id = (await harness.send()).record.task_id
+    rig = OutboxHarness(harness, task_id)
+    rows = [
+        msgspec.structs.replace(rig.row, id=DeliveryId(one), body=one.encode())
+        for one in ("d1", "d2", "d3")
+    ]
+    for row in rows:
+        assert await harness.store.deliveries.put_delivery(row, within=9)
+    rig.outbox._store = FailingSearch(harness.store.deliveries, failing_read)
+    rig.outbox.start()
+    await eventually(lambda: len(rig.sender.attempts) == len(rows))
+    await rig.outbox.stop()
+    await harness.close()

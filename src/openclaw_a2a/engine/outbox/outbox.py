@@ -110,17 +110,8 @@ class Outbox:
     async def _run_due_deliveries(self) -> None:
         while True:
             try:
-                if (after := self._scan_after) is not None:  # what others left, a page at a time
-                    self._scan_after, drops = None, self._drops
-                    page = await self._store.list_unfinished_deliveries(
-                        after=after, limit=_PAGE_SIZE
-                    )
-                    if drops != self._drops:
-                        continue  # they were this replica's when they were read
-                    for delivery in page.deliveries:
-                        self._track(delivery)
-                    if self._scan_after is None:  # `scan` has not asked for all of it meanwhile
-                        self._scan_after = page.next_after
+                if (after := self._scan_after) is not None:
+                    await self._scan_page(after)
                 await self._check_tasks()
                 has_more = self._scan_after is not None or bool(self._to_check)
                 wait_s = 0.0 if has_more else _MAX_WAIT_S
@@ -143,6 +134,19 @@ class Outbox:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wake_worker.wait()
+
+    async def _scan_page(self, after: DeliveryId) -> None:
+        """Track what others left, a page at a time."""
+        self._scan_after, drops, next_after = None, self._drops, after
+        try:
+            page = await self._store.list_unfinished_deliveries(after=after, limit=_PAGE_SIZE)
+            next_after = page.next_after
+            if drops == self._drops:  # otherwise they were this replica's when they were read
+                for delivery in page.deliveries:
+                    self._track(delivery)
+        finally:  # the same page again if it could not be read
+            if self._scan_after is None:  # `scan` has not asked for all of it meanwhile
+                self._scan_after = next_after
 
     def scan(self) -> None:
         """Look for unfinished deliveries: some of another replica are ours now."""
