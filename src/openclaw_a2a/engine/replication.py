@@ -146,6 +146,8 @@ class Replication:
         """By the kind of their logs."""
         self.hosts: frozenset[str] = frozenset()
         """The session hosts that this replica reaches; to be set before `start`."""
+        self.search_s = 60.0
+        """How often to look for deliveries that are ours without a notification having told it."""
         self.on_dropped: list[Callable[[], None]] = []
         """Called when everything that was ours is another replica's."""
 
@@ -600,7 +602,7 @@ class Replication:
             drop()
 
     def on_deliveries(self) -> None:
-        """Deliveries of another replica are ours now."""
+        """Deliveries of another replica may be ours now."""
         for look in self.on_taken_over:
             look()
 
@@ -683,9 +685,12 @@ class Replication:
 
     async def _watch_others(self) -> None:
         period_s = min(1.0, self._store.lease_s / 5)
-        looked_at = self._engine.loop.time()
+        looked_at = searched_at = self._engine.loop.time()
         while True:
             await self._engine.clock.sleep(period_s)
+            if self._engine.loop.time() - searched_at > self.search_s:
+                searched_at = self._engine.loop.time()
+                self.on_deliveries()
             # Also periodically: a run may be stored under an id that was marked as gone before.
             is_due = self._engine.loop.time() - looked_at > self._store.lease_s
             try:

@@ -7,7 +7,7 @@ found by its cursor. The phases of a delivery and its invariant are in `delivery
 
 Invariant of the whole
   1. A stored delivery that is not DEAD and has something to send is tracked, or its task is in
-     `_to_check`, or the startup scan in `_run_due_deliveries` has not reached it yet.
+     `_to_check`, or the search in `_scan_page` has not reached it yet.
   2. A task is subscribed to wake-ups as long as a delivery of it is tracked.
 """
 
@@ -83,8 +83,10 @@ class Outbox:
         self._wake_worker = asyncio.Event()
         self._supervisor = engine.supervisor.child("outbox")
         self._worker: asyncio.Task[None] | None = None
-        self._scan_after: DeliveryId | None = DeliveryId("")
+        self._scan_after: DeliveryId | None = None
         """Behind which delivery the search for unfinished ones goes on; None: it is over."""
+        self._must_scan = True
+        """Search when the search under way is over: what it has passed may be ours since."""
         self._drops = 0
         engine.wakeups.set_listener(self._on_wakeup, self._on_added)
 
@@ -110,11 +112,10 @@ class Outbox:
     async def _run_due_deliveries(self) -> None:
         while True:
             try:
-                if (after := self._scan_after) is not None:
-                    await self._scan_page(after)
+                if self._is_scanning:
+                    await self._scan_page()
                 await self._check_tasks()
-                has_more = self._scan_after is not None or bool(self._to_check)
-                wait_s = 0.0 if has_more else _MAX_WAIT_S
+                wait_s = 0.0 if self._is_scanning or self._to_check else _MAX_WAIT_S
             except GatewayError as error:  # the store failed: read it again later
                 log.warning("outbox.check_failed", reason=error.message)
                 wait_s = _STORE_RETRY_S
@@ -135,22 +136,30 @@ class Outbox:
                 async with asyncio.timeout(wait_s):
                     await self._wake_worker.wait()
 
-    async def _scan_page(self, after: DeliveryId) -> None:
+    @property
+    def _is_scanning(self) -> bool:
+        return self._must_scan or self._scan_after is not None
+
+    async def _scan_page(self) -> None:
         """Track what others left, a page at a time."""
-        self._scan_after, drops, next_after = None, self._drops, after
-        try:
-            page = await self._store.list_unfinished_deliveries(after=after, limit=_PAGE_SIZE)
-            next_after = page.next_after
-            if drops == self._drops:  # otherwise they were this replica's when they were read
-                for delivery in page.deliveries:
-                    self._track(delivery)
-        finally:  # the same page again if it could not be read
-            if self._scan_after is None:  # `scan` has not asked for all of it meanwhile
-                self._scan_after = next_after
+        if self._scan_after is None:
+            self._scan_after, self._must_scan = DeliveryId(""), False
+        drops = self._drops
+        page = await self._store.list_unfinished_deliveries(
+            after=self._scan_after, limit=_PAGE_SIZE
+        )
+        self._scan_after = page.next_after  # now: a page that could not be read is read again
+        if drops != self._drops:
+            return  # they were this replica's when they were read
+        for delivery in page.deliveries:
+            tracked = self._tracked.get(delivery.id)
+            # What is tracked already is sent without this; an attempt may just give it up.
+            if tracked is None or tracked.phase in ATTEMPTING:
+                self._track(delivery)
 
     def scan(self) -> None:
-        """Look for unfinished deliveries: some of another replica are ours now."""
-        self._scan_after = DeliveryId("")
+        """Look for unfinished deliveries: some of another replica may be ours now."""
+        self._must_scan = True
         self._wake_worker.set()
 
     def drop(self) -> None:

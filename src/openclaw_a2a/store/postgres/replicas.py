@@ -165,6 +165,7 @@ FROM (
 ) w
 WHERE d.id = $1 AND d.owner = $2
 RETURNING d.owner"""
+_IS_GIVEN = "SELECT owner FROM delivery WHERE id = $1 AND owner <> $2"
 _TAKE_DELIVERY = "UPDATE delivery SET owner = $2 WHERE id = $1"
 _FIND_RUN = f"""
 SELECT {CLAIMED_COLUMNS} FROM run
@@ -484,6 +485,8 @@ class PostgresReplicas:
     async def pass_on(self, delivery_id: DeliveryId, hosts: Iterable[str]) -> bool:
         values = (delivery_id, self.id, _mark_hosts(hosts))
         row = await self._database.fetch_one(_GIVE_DELIVERY, *values)
+        if row is None:  # or it was given, and the answer to that was lost
+            row = await self._database.fetch_one(_IS_GIVEN, *values[:2])
         if row is not None:
             self.feed.send(OwnerId(row[0]), "d")
         return row is not None
