@@ -343,13 +343,16 @@ class Replication:
         body = describe_message(request, internal)
         answer = await self._ask(owner, msgspec.json.encode(body))
         delivery = None if internal is None else internal.delivery
-        # Not that of the same message before, nor one that was handed off to this replica; nor
-        # after this one was taken for dead while it waited: then another one takes it over.
+        # Not one that was handed off to this replica; nor after this one was taken for dead while
+        # it waited: then another one takes it over.
         is_ours = internal is not None and internal.sender == self.id
         is_sent_here = request.delivery_owner is None and is_ours
-        if delivery is not None and is_sent_here and delivery.task_id == answer.task_id:
-            self._engine.wakeups.add_delivery(delivery)
-            self._engine.wakeups.notify(answer.task_id)  # it may have ended already
+        if delivery is not None and is_sent_here:
+            if delivery.task_id == answer.task_id:
+                self._engine.wakeups.add_delivery(delivery)
+            # It may have ended already. Or the same message was accepted before, whose delivery is
+            # in the store, and is not known here if the answer to that was lost.
+            self._engine.wakeups.notify(answer.task_id)
         duplicate = Duplicate(answer.run_id, answer.task_id, answer.answer)
         return DuplicateRun(duplicate, request.scope, request.message.message_id)
 
