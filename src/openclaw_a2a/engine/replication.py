@@ -490,6 +490,10 @@ class Replication:
         """Give a delivery to another replica with these session hosts; False: there is none."""
         return await self._store.pass_on(delivery_id, hosts)
 
+    async def find_owner(self, task_id: TaskId) -> OwnerId | None:
+        """The replica that has unfinished runs of a task."""
+        return await self._store.find_owner(task_id)
+
     async def take_delivery(self, delivery_id: DeliveryId) -> None:
         """Have this replica send a delivery, whoever has it."""
         await self._store.take_delivery(delivery_id)

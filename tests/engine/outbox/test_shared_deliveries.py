@@ -1,5 +1,6 @@
 """Deliveries of several gateways on one database: each is sent by one of them, and none is lost."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.engine.test_replication import (
 from tests.replicas.cluster import repeat_until
 from tests.server.push.webhook_receiver import WebhookReceiver, eventually, status
 
+from openclaw_a2a.engine.outbox.delivery_tracking import Phase
 from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.model.agent_event import InputRequired, Reply
 from openclaw_a2a.model.delivery import DeliveryId, DeliveryState
@@ -24,6 +26,8 @@ from openclaw_a2a.ports import DeliveryPage, DeliveryStore
 
 Json = Any
 
+HYBRID = {"defaultAgentId": "main", "agentStyle": "hybrid"}
+"""An account whose agent may answer without a task."""
 PUSH: dict[str, Json] = {"push.allowPrivate": True, "push.attempts": 1}
 
 
@@ -156,3 +160,60 @@ async def test_deliveries_of_another_replica_are_sent_although_the_store_fails_i
     await eventually(lambda: len(rig.sender.attempts) == len(rows))
     await rig.outbox.stop()
     await harness.close()
+
+
+async def test_a_delivery_of_a_task_that_another_replica_is_yet_to_create_is_kept(
+    start_replica: StartReplica, receiver: WebhookReceiver
+) -> None:
+    hybrid = {"channels.a2a.accounts.default": HYBRID}
+    a, b = await start_replica(**PUSH, **hybrid), await start_replica(**PUSH, **hybrid)
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+    hook = {"taskPushNotificationConfig": {"id": "one", "url": receiver.url()}}
+    params = {"message": message, "configuration": hook}
+    sending = asyncio.create_task(b.call("SendMessage", params))
+    run = await b.agent.next_run()
+    engine, outbox = a.gateway.engines[a.gateway.settings.store], outbox_of(a)
+    at_b = b.gateway.engines[b.gateway.settings.store].store.deliveries
+    page = await at_b.list_unfinished_deliveries(after=DeliveryId(""), limit=9)
+    [delivery] = page.deliveries
+    assert await engine.store.tasks.read_task(None, delivery.task_id) is None
+    assert engine.replication is not None
+    await engine.replication.take_delivery(delivery.id)
+    outbox.scan()
+
+    async def is_examined() -> bool:
+        tracked = outbox._tracked.get(delivery.id)
+        is_stored = await at_b.read_delivery(None, delivery.id) is not None
+        return not is_stored or (tracked is not None and tracked.phase is Phase.SCHEDULED)
+
+    assert await repeat_until(is_examined, deadline_s=TIMEOUT_S)
+    assert await at_b.read_delivery(None, delivery.id) is not None
+    run.end(InputRequired("which one?"))
+    await sending
+    await eventually(lambda: "TASK_STATE_INPUT_REQUIRED" in states_at(receiver, "/hook"))
+
+
+async def test_a_delivery_of_a_message_that_another_replica_answered_without_a_task_is_deleted(
+    start_replica: StartReplica, receiver: WebhookReceiver
+) -> None:
+    hybrid = {"channels.a2a.accounts.default": HYBRID}
+    a, b = await start_replica(**PUSH, **hybrid), await start_replica(**PUSH, **hybrid)
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+    hook = {"taskPushNotificationConfig": {"id": "one", "url": receiver.url()}}
+    params = {"message": message, "configuration": hook}
+    sending = asyncio.create_task(b.call("SendMessage", params))
+    run = await b.agent.next_run()
+    at_b = b.gateway.engines[b.gateway.settings.store].store.deliveries
+    page = await at_b.list_unfinished_deliveries(after=DeliveryId(""), limit=9)
+    [delivery] = page.deliveries
+    engine = a.gateway.engines[a.gateway.settings.store]
+    assert engine.replication is not None
+    await engine.replication.take_delivery(delivery.id)
+    outbox_of(a).scan()
+    run.end(Reply.of_text("hi"))
+    assert "message" in (await sending)["result"]
+
+    async def is_deleted() -> bool:
+        return await at_b.read_delivery(None, delivery.id) is None
+
+    assert await repeat_until(is_deleted, deadline_s=TIMEOUT_S)

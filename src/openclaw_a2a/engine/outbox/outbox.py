@@ -46,6 +46,7 @@ _BATCH_DELAY_S = 0.1  # artifact chunks come in bursts; one check after the burs
 _MAX_WAIT_S = 60.0
 _MIN_STALE_TIMERS = 1024  # fewer are not worth cleaning up
 _STORE_RETRY_S = 1.0  # the worker pauses for this long after the store failed
+_MISSING_RECHECK = timedelta(seconds=2)
 STOP_GRACE_S = 1.0
 """How long attempts may go on after a stop; the next start repeats the ones that were cut off."""
 
@@ -422,18 +423,14 @@ class Outbox:
             self._apply(tracked, Signal.WAKE)
         else:
             result = await self._send(tracked, delivery)
+        if result is None:
+            return await self._save_missing(tracked, delivery)
         # Kept until it is saved: a result that the store refuses must not be sent again.
-        tracked.unsaved = (delivery.body, result)
+        tracked.unsaved, tracked.was_missing = (delivery.body, result), False
         if isinstance(result, Delivered):
             outcome = await self._save_success(tracked, delivery, result)
-        elif isinstance(result, DeliveryFailed):
-            outcome = await self._save_failure(tracked, delivery, result)
-        elif self._engine.has_run(delivery.task_id):
-            # Its task is not there yet, or never will be: the end of that run wakes the outbox.
-            outcome = Signal.SENT, None
         else:
-            await self._store.delete_delivery(delivery.id)
-            outcome = Signal.DONE, None
+            outcome = await self._save_failure(tracked, delivery, result)
         tracked.unsaved = None
         return outcome
 
@@ -507,6 +504,22 @@ class Outbox:
         if result.next_check_at is not None:
             return Signal.CHECK_LATER, result.next_check_at
         return Signal.SENT, None
+
+    async def _save_missing(
+        self, tracked: TrackedDelivery, delivery: Delivery
+    ) -> tuple[Signal, datetime | None]:
+        """Its task is not there yet, or never will be: then delete the delivery."""
+        if self._engine.has_run(delivery.task_id):
+            return Signal.SENT, None  # the end of that run wakes the outbox
+        replication = self._engine.replication
+        if replication is not None:
+            has_run = await replication.find_owner(delivery.task_id) is not None
+            was_missing, tracked.was_missing = tracked.was_missing, not has_run
+            if has_run or not was_missing:  # the run may have ended, with a task, between two reads
+                # No notification comes when a run elsewhere ends without a task.
+                return Signal.CHECK_LATER, self._engine.clock.now() + _MISSING_RECHECK
+        await self._store.delete_delivery(delivery.id)
+        return Signal.DONE, None
 
     async def _save_failure(
         self, tracked: TrackedDelivery, delivery: Delivery, failed: DeliveryFailed
