@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.engine.controlled_agent import TIMEOUT_S, ControlledAgent
-from tests.engine.harness import Harness
+from tests.engine.harness import Harness, in_time
 from tests.engine.outbox.outbox_harness import OutboxHarness
 from tests.engine.test_replication import Replica, StartReplica
 from tests.engine.test_replication import (
@@ -20,7 +20,7 @@ from tests.server.push.webhook_receiver import WebhookReceiver, eventually, stat
 from openclaw_a2a.engine.outbox.delivery_tracking import Phase
 from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.model.agent_event import InputRequired, Reply
-from openclaw_a2a.model.delivery import DeliveryId, DeliveryState
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import DeliveryPage, DeliveryStore
 
@@ -217,3 +217,36 @@ async def test_a_delivery_of_a_message_that_another_replica_answered_without_a_t
         return await at_b.read_delivery(None, delivery.id) is None
 
     assert await repeat_until(is_deleted, deadline_s=TIMEOUT_S)
+
+
+class HeldRead:
+    """A delivery store whose answers about the deliveries of a task wait for the test."""
+
+    def __init__(self, inner: DeliveryStore) -> None:
+        self._inner = inner
+        self.is_read = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def list_task_deliveries(self, *args: Any, **named: Any) -> list[Delivery]:
+        found = await self._inner.list_task_deliveries(*args, **named)
+        self.is_read.set()
+        await self.may_answer.wait()
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+async def test_deliveries_that_are_lost_while_they_are_read_are_not_sent(tmp_path: Path) -> None:
+    harness = Harness("memory", tmp_path, ControlledAgent())
+    await harness.open()
+    rig = OutboxHarness(harness, (await harness.send()).record.task_id)
+    await rig.put_row()
+    held = rig.outbox._store = HeldRead(harness.store.deliveries)
+    checking = asyncio.create_task(rig.check())
+    await in_time(held.is_read.wait())
+    rig.outbox.drop()
+    held.may_answer.set()
+    await in_time(checking)
+    assert rig.phase is Phase.GONE
+    await harness.close()
