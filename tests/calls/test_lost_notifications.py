@@ -12,6 +12,14 @@ from tests.calls.test_replicas import start_replica as start_replica
 from openclaw_a2a.store.postgres import replicas as replicas_module
 
 
+def set_search(replica: Replica, seconds: float) -> None:
+    """How often a replica looks for deliveries that it was not told of."""
+    assert replica.running is not None
+    [engine] = replica.running.engines.values()
+    assert engine.replication is not None
+    engine.replication.search_s = seconds
+
+
 def lose_delivery_notifications(replica: Replica) -> asyncio.Event:
     """Have a replica tell nobody that a delivery is theirs; set when it would have."""
     feed, is_lost = replica.store.replicas.feed, asyncio.Event()
@@ -32,8 +40,7 @@ async def test_an_outcome_is_delivered_although_its_new_replica_is_not_told(
 ) -> None:
     left = await start_replica("left")
     right = await start_replica("right", kind=AgentWithoutSessions)
-    [engine] = left.running.engines.values()
-    engine.replication.search_s = 1.0
+    set_search(left, 1.0)
     is_lost = lose_delivery_notifications(right)
     call = await right.call("a", "b")
     await is_lost.wait()
@@ -46,6 +53,7 @@ async def test_an_outcome_is_delivered_although_its_new_replica_did_not_listen_a
 ) -> None:
     left = await start_replica("left")
     right = await start_replica("right", kind=AgentWithoutSessions)
+    set_search(left, 3600.0)
     is_lost = lose_delivery_notifications(right)
     call = await right.call("a", "b")
     await is_lost.wait()
@@ -58,8 +66,9 @@ async def test_an_outcome_is_delivered_although_its_new_replica_did_not_listen_a
 async def test_an_outcome_is_delivered_although_the_connection_is_lost_as_it_is_passed_on(
     start_replica: StartReplica, host: SessionHost
 ) -> None:
-    await start_replica("left")
+    left = await start_replica("left")
     right = await start_replica("right", kind=AgentWithoutSessions)
+    set_search(left, 3600.0)
     database, losses = right.store.replicas._database, [ConnectionResetError("the answer is lost")]
     fetch_once = database._fetch_once
 
