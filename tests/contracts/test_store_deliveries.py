@@ -47,6 +47,15 @@ async def test_a_delivery_is_found_by_its_id_and_by_its_task(store: Store) -> No
     assert await store.deliveries.read_delivery(None, DeliveryId("none")) is None
 
 
+async def test_a_gateway_that_is_alone_sends_every_delivery(store: Store) -> None:
+    await store.tasks.submit(Draft().submission())
+    delivery = make_delivery()
+    assert await put(store, delivery)
+    assert await store.deliveries.read_delivery(None, delivery.id, only_own=True) == delivery
+    found = await store.deliveries.list_task_deliveries(None, TaskId("t-1"), only_own=True)
+    assert found == [delivery]
+
+
 async def test_deliveries_and_events_of_another_caller_are_not_found(store: Store) -> None:
     draft = Draft()
     submission = draft.submission()

@@ -150,6 +150,8 @@ class Replication:
         """By the kind of their logs."""
         self.hosts: frozenset[str] = frozenset()
         """The session hosts that this replica reaches; to be set before `start`."""
+        self.search_s = 60.0
+        """How often to look for deliveries that are ours without a notification having told it."""
         self.on_dropped: list[Callable[[], None]] = []
         """Called when everything that was ours is another replica's."""
 
@@ -349,13 +351,16 @@ class Replication:
         body = describe_message(request, internal)
         answer = await self._ask(owner, msgspec.json.encode(body))
         delivery = None if internal is None else internal.delivery
-        # Not that of the same message before, nor one that was handed off to this replica; nor
-        # after this one was taken for dead while it waited: then another one takes it over.
+        # Not one that was handed off to this replica; nor after this one was taken for dead while
+        # it waited: then another one takes it over.
         is_ours = internal is not None and internal.sender == self.id
         is_sent_here = request.delivery_owner is None and is_ours
-        if delivery is not None and is_sent_here and delivery.task_id == answer.task_id:
-            self._engine.wakeups.add_delivery(delivery)
-            self._engine.wakeups.notify(answer.task_id)  # it may have ended already
+        if delivery is not None and is_sent_here:
+            if delivery.task_id == answer.task_id:
+                self._engine.wakeups.add_delivery(delivery)
+            # It may have ended already. Or the same message was accepted before, whose delivery is
+            # in the store, and is not known here if the answer to that was lost.
+            self._engine.wakeups.notify(answer.task_id)
         duplicate = Duplicate(answer.run_id, answer.task_id, answer.answer)
         return DuplicateRun(duplicate, request.scope, request.message.message_id)
 
@@ -502,6 +507,14 @@ class Replication:
         """Give a delivery to another replica with these session hosts; False: there is none."""
         return await self._store.pass_on(delivery_id, hosts)
 
+    async def find_owner(self, task_id: TaskId) -> OwnerId | None:
+        """The replica that has unfinished runs of a task."""
+        return await self._store.find_owner(task_id)
+
+    async def take_delivery(self, delivery_id: DeliveryId) -> None:
+        """Have this replica send a delivery, whoever has it."""
+        await self._store.take_delivery(delivery_id)
+
     # ---------------------------------------------------------------- following
 
     async def follow(
@@ -616,7 +629,7 @@ class Replication:
             drop()
 
     def on_deliveries(self) -> None:
-        """Deliveries of another replica are ours now."""
+        """Deliveries of another replica may be ours now."""
         for look in self.on_taken_over:
             look()
 
@@ -706,9 +719,12 @@ class Replication:
 
     async def _watch_others(self) -> None:
         period_s = min(1.0, self._store.lease_s / 5)
-        looked_at = self._engine.loop.time()
+        looked_at = searched_at = self._engine.loop.time()
         while True:
             await self._engine.clock.sleep(period_s)
+            if self._engine.loop.time() - searched_at > self.search_s:
+                searched_at = self._engine.loop.time()
+                self.on_deliveries()
             # Also periodically: a run may be stored under an id that was marked as gone before.
             is_due = self._engine.loop.time() - looked_at > self._store.lease_s
             try:

@@ -38,12 +38,22 @@ class DeliveryStore(Protocol):
         """Delete a delivery; False if there was none."""
         ...
 
-    async def read_delivery(self, scope: Scope | None, delivery_id: DeliveryId) -> Delivery | None:
-        """One delivery, if its task is in scope (None: any scope)."""
+    async def read_delivery(
+        self, scope: Scope | None, delivery_id: DeliveryId, *, only_own: bool = False
+    ) -> Delivery | None:
+        """One delivery, if its task is in scope (None: any scope).
+
+        `only_own`: and if this gateway is the one of several on the store that sends it.
+        """
         ...
 
-    async def list_task_deliveries(self, scope: Scope | None, task_id: TaskId) -> list[Delivery]:
-        """The deliveries of a task, oldest first; none if the task is not in scope."""
+    async def list_task_deliveries(
+        self, scope: Scope | None, task_id: TaskId, *, only_own: bool = False
+    ) -> list[Delivery]:
+        """The deliveries of a task, oldest first; none if the task is not in scope.
+
+        `only_own`: only those that this gateway sends, if several share the store.
+        """
         ...
 
     async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:

@@ -205,6 +205,10 @@ class ReplicaStore(Protocol):
         """Give a delivery to another replica with these session hosts; False: there is none."""
         ...
 
+    async def take_delivery(self, delivery_id: DeliveryId) -> None:
+        """Make this replica the one that sends a delivery."""
+        ...
+
     async def find_replica(self, agent_id: AgentId, *, may_drain: bool = False) -> OwnerId | None:
         """Another live replica that has an agent; of several the one with the fewest runs."""
         ...

@@ -148,13 +148,18 @@ class _EncryptedDeliveries:
                 return True
         return False
 
-    async def read_delivery(self, scope: Scope | None, delivery_id: DeliveryId) -> Delivery | None:
-        found = await self._inner.read_delivery(scope, delivery_id)
+    async def read_delivery(
+        self, scope: Scope | None, delivery_id: DeliveryId, *, only_own: bool = False
+    ) -> Delivery | None:
+        found = await self._inner.read_delivery(scope, delivery_id, only_own=only_own)
         decrypted = self._decrypt(() if found is None else (found,))
         return decrypted[0] if decrypted else None
 
-    async def list_task_deliveries(self, scope: Scope | None, task_id: TaskId) -> list[Delivery]:
-        return self._decrypt(await self._inner.list_task_deliveries(scope, task_id))
+    async def list_task_deliveries(
+        self, scope: Scope | None, task_id: TaskId, *, only_own: bool = False
+    ) -> list[Delivery]:
+        found = await self._inner.list_task_deliveries(scope, task_id, only_own=only_own)
+        return self._decrypt(found)
 
     async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
         page = await self._inner.list_unfinished_deliveries(after=after, limit=limit)

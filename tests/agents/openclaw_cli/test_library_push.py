@@ -183,7 +183,7 @@ async def test_webhook_outlives_the_process_with_its_task(openclaw, tmp_path, is
 
 async def test_store_that_fails_under_a_webhook_is_logged(openclaw, caplog):
     class Torn(FlatStore):
-        async def read_delivery(self, scope, delivery_id):
+        async def read_delivery(self, scope, delivery_id, *, only_own=False):
             raise StoreUnavailable("the disk is gone; get another")
 
     path, store = str(openclaw.program), Torn(MemoryStore())

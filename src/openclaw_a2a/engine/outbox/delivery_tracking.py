@@ -186,6 +186,7 @@ class TrackedDelivery:
         "slot",
         "task_id",
         "unsaved",
+        "was_missing",
     )
 
     def __init__(self, delivery: Delivery, channel: DeliveryChannel) -> None:
@@ -202,8 +203,11 @@ class TrackedDelivery:
         """The stored row, on channels whose rows only the outbox changes."""
         self.seen: tuple[bytes, int] = (b"", -1)
         """The body, and the cursor it has reached without a need to save it."""
-        self.unsaved: tuple[bytes, Delivered | DeliveryFailed | None] | None = None
+        self.unsaved: tuple[bytes, Delivered | DeliveryFailed] | None = None
         """The body, and the result of the last attempt while it could not be saved."""
+
+        self.was_missing = False
+        """True when the last attempt found neither its task nor a run of that."""
 
     def next_phase(self, signal: Signal) -> Phase:
         """The phase after a signal. Raises: KeyError (the table does not allow it)."""

@@ -7,7 +7,7 @@ found by its cursor. The phases of a delivery and its invariant are in `delivery
 
 Invariant of the whole
   1. A stored delivery that is not DEAD and has something to send is tracked, or its task is in
-     `_to_check`, or the startup scan in `_run_due_deliveries` has not reached it yet.
+     `_to_check`, or the search in `_scan_page` has not reached it yet.
   2. A task is subscribed to wake-ups as long as a delivery of it is tracked.
 """
 
@@ -46,6 +46,7 @@ _BATCH_DELAY_S = 0.1  # artifact chunks come in bursts; one check after the burs
 _MAX_WAIT_S = 60.0
 _MIN_STALE_TIMERS = 1024  # fewer are not worth cleaning up
 _STORE_RETRY_S = 1.0  # the worker pauses for this long after the store failed
+_MISSING_RECHECK = timedelta(seconds=2)
 STOP_GRACE_S = 1.0
 """How long attempts may go on after a stop; the next start repeats the ones that were cut off."""
 
@@ -83,8 +84,10 @@ class Outbox:
         self._wake_worker = asyncio.Event()
         self._supervisor = engine.supervisor.child("outbox")
         self._worker: asyncio.Task[None] | None = None
-        self._scan_after: DeliveryId | None = DeliveryId("")
+        self._scan_after: DeliveryId | None = None
         """Behind which delivery the search for unfinished ones goes on; None: it is over."""
+        self._must_scan = True
+        """Search when the search under way is over: what it has passed may be ours since."""
         self._drops = 0
         engine.wakeups.set_listener(self._on_wakeup, self._on_added)
 
@@ -110,20 +113,10 @@ class Outbox:
     async def _run_due_deliveries(self) -> None:
         while True:
             try:
-                if (after := self._scan_after) is not None:  # what others left, a page at a time
-                    self._scan_after, drops = None, self._drops
-                    page = await self._store.list_unfinished_deliveries(
-                        after=after, limit=_PAGE_SIZE
-                    )
-                    if drops != self._drops:
-                        continue  # they were this replica's when they were read
-                    for delivery in page.deliveries:
-                        self._track(delivery)
-                    if self._scan_after is None:  # `scan` has not asked for all of it meanwhile
-                        self._scan_after = page.next_after
+                if self._is_scanning:
+                    await self._scan_page()
                 await self._check_tasks()
-                has_more = self._scan_after is not None or bool(self._to_check)
-                wait_s = 0.0 if has_more else _MAX_WAIT_S
+                wait_s = 0.0 if self._is_scanning or self._to_check else _MAX_WAIT_S
             except GatewayError as error:  # the store failed: read it again later
                 log.warning("outbox.check_failed", reason=error.message)
                 wait_s = _STORE_RETRY_S
@@ -144,9 +137,30 @@ class Outbox:
                 async with asyncio.timeout(wait_s):
                     await self._wake_worker.wait()
 
+    @property
+    def _is_scanning(self) -> bool:
+        return self._must_scan or self._scan_after is not None
+
+    async def _scan_page(self) -> None:
+        """Track what others left, a page at a time."""
+        if self._scan_after is None:
+            self._scan_after, self._must_scan = DeliveryId(""), False
+        drops = self._drops
+        page = await self._store.list_unfinished_deliveries(
+            after=self._scan_after, limit=_PAGE_SIZE
+        )
+        self._scan_after = page.next_after  # now: a page that could not be read is read again
+        if drops != self._drops:
+            return  # they were this replica's when they were read
+        for delivery in page.deliveries:
+            tracked = self._tracked.get(delivery.id)
+            # What is tracked already is sent without this; an attempt may just give it up.
+            if tracked is None or tracked.phase in ATTEMPTING:
+                self._track(delivery)
+
     def scan(self) -> None:
-        """Look for unfinished deliveries: some of another replica are ours now."""
-        self._scan_after = DeliveryId("")
+        """Look for unfinished deliveries: some of another replica may be ours now."""
+        self._must_scan = True
         self._wake_worker.set()
 
     def drop(self) -> None:
@@ -191,6 +205,8 @@ class Outbox:
         fresh = msgspec.structs.replace(
             delivery, state=DeliveryState.WAITING, attempts=0, next_at=now, updated_at=now
         )
+        if self._engine.replication is not None:  # another replica may have given it up
+            await self._engine.replication.take_delivery(delivery_id)
         if not await self._store.update_delivery(fresh):
             raise _not_found(delivery_id)
         self._replace(fresh)
@@ -227,7 +243,10 @@ class Outbox:
             if self._wake_cached(task_id):
                 self._to_check.pop(task_id, None)
                 continue
-            deliveries = await self._store.list_task_deliveries(None, task_id)
+            drops = self._drops
+            deliveries = await self._store.list_task_deliveries(None, task_id, only_own=True)
+            if drops != self._drops:
+                return  # they were this replica's when they were read
             # Removed after the read, and before anything else is awaited: if the store fails the
             # task is checked again, and a wake-up from now on adds it again.
             self._to_check.pop(task_id, None)
@@ -392,7 +411,9 @@ class Outbox:
             self._start_if_running()  # the next one, in the slot that is free now
 
     async def _send_once(self, tracked: TrackedDelivery) -> tuple[Signal, datetime | None]:
-        delivery = tracked.cached or await self._store.read_delivery(None, tracked.id)
+        delivery = tracked.cached
+        if delivery is None:
+            delivery = await self._store.read_delivery(None, tracked.id, only_own=True)
         if delivery is None or delivery.state is DeliveryState.DEAD:
             return Signal.DONE, None
         if tracked.unsaved is not None and tracked.unsaved[0] == delivery.body:
@@ -402,18 +423,14 @@ class Outbox:
             self._apply(tracked, Signal.WAKE)
         else:
             result = await self._send(tracked, delivery)
+        if result is None:
+            return await self._save_missing(tracked, delivery)
         # Kept until it is saved: a result that the store refuses must not be sent again.
-        tracked.unsaved = (delivery.body, result)
+        tracked.unsaved, tracked.was_missing = (delivery.body, result), False
         if isinstance(result, Delivered):
             outcome = await self._save_success(tracked, delivery, result)
-        elif isinstance(result, DeliveryFailed):
-            outcome = await self._save_failure(tracked, delivery, result)
-        elif self._engine.has_run(delivery.task_id):
-            # Its task is not there yet, or never will be: the end of that run wakes the outbox.
-            outcome = Signal.SENT, None
         else:
-            await self._store.delete_delivery(delivery.id)
-            outcome = Signal.DONE, None
+            outcome = await self._save_failure(tracked, delivery, result)
         tracked.unsaved = None
         return outcome
 
@@ -487,6 +504,22 @@ class Outbox:
         if result.next_check_at is not None:
             return Signal.CHECK_LATER, result.next_check_at
         return Signal.SENT, None
+
+    async def _save_missing(
+        self, tracked: TrackedDelivery, delivery: Delivery
+    ) -> tuple[Signal, datetime | None]:
+        """Its task is not there yet, or never will be: then delete the delivery."""
+        if self._engine.has_run(delivery.task_id):
+            return Signal.SENT, None  # the end of that run wakes the outbox
+        replication = self._engine.replication
+        if replication is not None:
+            has_run = await replication.find_owner(delivery.task_id) is not None
+            was_missing, tracked.was_missing = tracked.was_missing, not has_run
+            if has_run or not was_missing:  # the run may have ended, with a task, between two reads
+                # No notification comes when a run elsewhere ends without a task.
+                return Signal.CHECK_LATER, self._engine.clock.now() + _MISSING_RECHECK
+        await self._store.delete_delivery(delivery.id)
+        return Signal.DONE, None
 
     async def _save_failure(
         self, tracked: TrackedDelivery, delivery: Delivery, failed: DeliveryFailed

@@ -201,13 +201,17 @@ class StateTaskStore(StatePart, TaskWrites):
 class StateDeliveryStore(StatePart, DeliveryWrites):
     """The delivery store over a state."""
 
-    async def read_delivery(self, scope: Scope | None, delivery_id: DeliveryId) -> Delivery | None:
+    async def read_delivery(
+        self, scope: Scope | None, delivery_id: DeliveryId, *, only_own: bool = False
+    ) -> Delivery | None:
         delivery = self.state.deliveries.get(delivery_id)
         if delivery is None or scope is None:
             return delivery
         return None if self.state.find_task(scope, delivery.task_id) is None else delivery
 
-    async def list_task_deliveries(self, scope: Scope | None, task_id: TaskId) -> list[Delivery]:
+    async def list_task_deliveries(
+        self, scope: Scope | None, task_id: TaskId, *, only_own: bool = False
+    ) -> list[Delivery]:
         if scope is not None and self.state.find_task(scope, task_id) is None:
             return []
         rows = self.state.task_deliveries(task_id)

@@ -12,6 +12,7 @@ Payloads
     l NAME...  these logs changed; a name is KIND/ID
     *          any task or log may have changed
     h          there are requests
+    d          some deliveries are this replica's now
     a NUMBER   a request is answered
     j          a replica came
     w          a replica is gone, and some of its work was left to others
@@ -198,6 +199,7 @@ class ChangeFeed:
             self._listener.on_changed(tasks)
             self._listener.on_logs_changed(None)
             self._listener.on_handoff()
+            self._listener.on_deliveries()
 
 
 def _name_all(kind: str, names: Collection[str]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 import msgspec
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
-from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import DeliveryPage, LogAppend, LogHead, LogLine, Record, StoredLog
 from openclaw_a2a.store.columns import DELIVERY_CODE_OF, DELIVERY_STATE_OF
@@ -22,8 +22,10 @@ SELECT d.id, d.kind, d.task, d.body, d.cursor, d.next_at, d.created_at, d.update
 FROM delivery d"""
 _IN_SCOPE = """($2::text IS NULL OR EXISTS (
   SELECT FROM task t WHERE t.id = d.task AND t.principal = $2 AND t.account = $3))"""
-_READ_DELIVERY = f"{_SELECT_DELIVERY} WHERE d.id = $1 AND {_IN_SCOPE}"
-_READ_OF_TASK = f"{_SELECT_DELIVERY} WHERE d.task = $1 AND {_IN_SCOPE} ORDER BY d.created_at, d.id"
+_IF_OWNED = "($4::text IS NULL OR d.owner = $4)"
+_READ_DELIVERY = f"{_SELECT_DELIVERY} WHERE d.id = $1 AND {_IN_SCOPE} AND {_IF_OWNED}"
+_READ_OF_TASK = f"""
+{_SELECT_DELIVERY} WHERE d.task = $1 AND {_IN_SCOPE} AND {_IF_OWNED} ORDER BY d.created_at, d.id"""
 _READ_IN_STATE = f"""
 {_SELECT_DELIVERY} WHERE d.state = $1 AND d.state <> 0 AND d.id > $2 ORDER BY d.id LIMIT $3"""
 _READ_IDLE = f"{_SELECT_DELIVERY} WHERE d.state = $1 AND d.id > $2 ORDER BY d.id LIMIT $3"
@@ -52,21 +54,29 @@ _REPLACE_BODY = "UPDATE delivery SET body = $3 WHERE id = $1 AND body = $2"
 class PostgresDeliveryStore(PostgresPart, DeliveryWrites):
     """The delivery store over a database."""
 
-    async def read_delivery(self, scope: Scope | None, delivery_id: DeliveryId) -> Delivery | None:
-        rows = await self._database.fetch(_READ_DELIVERY, delivery_id, *scope_values(scope))
+    @property
+    def _owner(self) -> OwnerId | None:
+        """Whose deliveries this gateway sends; None: all, it is alone."""
+        replicas = self._database.replicas
+        return None if replicas is None else replicas.id
+
+    async def read_delivery(
+        self, scope: Scope | None, delivery_id: DeliveryId, *, only_own: bool = False
+    ) -> Delivery | None:
+        values = (delivery_id, *scope_values(scope), self._owner if only_own else None)
+        rows = await self._database.fetch(_READ_DELIVERY, *values)
         # A damaged one looks deleted: its receiver is not known.
         found = self._decode(rows)
         return found[0] if found else None
 
-    async def list_task_deliveries(self, scope: Scope | None, task_id: TaskId) -> list[Delivery]:
-        return self._decode(
-            await self._database.fetch(_READ_OF_TASK, task_id, *scope_values(scope))
-        )
+    async def list_task_deliveries(
+        self, scope: Scope | None, task_id: TaskId, *, only_own: bool = False
+    ) -> list[Delivery]:
+        values = (task_id, *scope_values(scope), self._owner if only_own else None)
+        return self._decode(await self._database.fetch(_READ_OF_TASK, *values))
 
     async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
-        replicas = self._database.replicas
-        owner = None if replicas is None else replicas.id  # the others have theirs
-        rows = await self._database.fetch(_READ_UNFINISHED, after, limit, owner)
+        rows = await self._database.fetch(_READ_UNFINISHED, after, limit, self._owner)
         found = self._decode([row for row in rows if row[12]])
         return DeliveryPage(tuple(found), rows[-1][0] if rows and rows[-1][11] else None)
 

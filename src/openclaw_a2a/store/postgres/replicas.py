@@ -169,6 +169,8 @@ FROM (
 ) w
 WHERE d.id = $1 AND d.owner = $2
 RETURNING d.owner"""
+_IS_GIVEN = "SELECT owner FROM delivery WHERE id = $1 AND owner <> $2"
+_TAKE_DELIVERY = "UPDATE delivery SET owner = $2 WHERE id = $1"
 _FIND_RUN = f"""
 SELECT {CLAIMED_COLUMNS} FROM run
 WHERE session_key = ANY ($1::text[]) AND owner <> $2 AND is_started ORDER BY ticket LIMIT 1"""
@@ -487,9 +489,14 @@ class PostgresReplicas:
     async def pass_on(self, delivery_id: DeliveryId, hosts: Iterable[str]) -> bool:
         values = (delivery_id, self.id, _mark_hosts(hosts))
         row = await self._database.fetch_one(_GIVE_DELIVERY, *values)
+        if row is None:  # or it was given, and the answer to that was lost
+            row = await self._database.fetch_one(_IS_GIVEN, *values[:2])
         if row is not None:
             self.feed.send(OwnerId(row[0]), "d")
         return row is not None
+
+    async def take_delivery(self, delivery_id: DeliveryId) -> None:
+        await self._database.fetch(_TAKE_DELIVERY, delivery_id, self.id)
 
     # ---------------------------------------------------------------- changes and requests
 

@@ -49,13 +49,17 @@ _LAST = DeliveryId("~")
 class SqliteDeliveryStore(DatabasePart, DeliveryWrites):
     """The delivery store over a database."""
 
-    async def read_delivery(self, scope: Scope | None, delivery_id: DeliveryId) -> Delivery | None:
+    async def read_delivery(
+        self, scope: Scope | None, delivery_id: DeliveryId, *, only_own: bool = False
+    ) -> Delivery | None:
         values = {"id": delivery_id, **bind_scope(scope)}
         # A damaged one looks deleted: its receiver is not known.
         found = self._decode(self._database.fetch_all(_SELECT_ONE, values))
         return found[0] if found else None
 
-    async def list_task_deliveries(self, scope: Scope | None, task_id: TaskId) -> list[Delivery]:
+    async def list_task_deliveries(
+        self, scope: Scope | None, task_id: TaskId, *, only_own: bool = False
+    ) -> list[Delivery]:
         values = {"task": task_id, **bind_scope(scope)}
         return self._decode(self._database.fetch_all(_SELECT_OF_TASK, values))
 
