@@ -12,12 +12,12 @@ from tests.calls.test_replicas import start_replica as start_replica
 from openclaw_a2a.store.postgres import replicas as replicas_module
 
 
-def set_search(replica: Replica, seconds: float) -> None:
+def set_search(replica: Replica, polls: float) -> None:
     """How often a replica looks for deliveries that it was not told of."""
     assert replica.running is not None
     [engine] = replica.running.engines.values()
     assert engine.replication is not None
-    engine.replication.search_s = seconds
+    engine.replication.search_polls = polls
 
 
 def lose_delivery_notifications(replica: Replica) -> asyncio.Event:
@@ -40,7 +40,7 @@ async def test_an_outcome_is_delivered_although_its_new_replica_is_not_told(
 ) -> None:
     left = await start_replica("left")
     right = await start_replica("right", kind=AgentWithoutSessions)
-    set_search(left, 1.0)
+    set_search(left, 0.2)
     is_lost = lose_delivery_notifications(right)
     call = await right.call("a", "b")
     await is_lost.wait()
@@ -53,7 +53,7 @@ async def test_an_outcome_is_delivered_although_its_new_replica_did_not_listen_a
 ) -> None:
     left = await start_replica("left")
     right = await start_replica("right", kind=AgentWithoutSessions)
-    set_search(left, 3600.0)
+    set_search(left, 10_000)
     is_lost = lose_delivery_notifications(right)
     call = await right.call("a", "b")
     await is_lost.wait()
@@ -68,7 +68,7 @@ async def test_an_outcome_is_delivered_although_the_connection_is_lost_as_it_is_
 ) -> None:
     left = await start_replica("left")
     right = await start_replica("right", kind=AgentWithoutSessions)
-    set_search(left, 3600.0)
+    set_search(left, 10_000)
     database, losses = right.store.replicas._database, [ConnectionResetError("the answer is lost")]
     fetch_once = database._fetch_once
 

@@ -21,7 +21,7 @@ async def test_a_plan_is_completed_although_the_answer_to_a_step_at_another_repl
     right = await start(**{"store.replicaName": "right"}, **AT_RIGHT)
     gateway = left.replica.gateway
     engine: Any = gateway.engines[gateway.settings.store]
-    engine.replication.search_s = 3600.0  # which would find it, too
+    engine.replication.search_polls = 10_000  # which would find it, too
     replicas = engine.store.replicas
     take_answer, is_lost = replicas.take_answer, asyncio.Event()
 

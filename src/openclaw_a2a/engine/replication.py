@@ -150,8 +150,9 @@ class Replication:
         """By the kind of their logs."""
         self.hosts: frozenset[str] = frozenset()
         """The session hosts that this replica reaches; to be set before `start`."""
-        self.search_s = 60.0
-        """How often to look for deliveries that are ours without a notification having told it."""
+        self.search_polls = 120
+        """After how many times `poll_s` to look for deliveries that are ours and that nothing told
+        of: each minute without notifications, else every ten, because it reads all deliveries."""
         self.on_dropped: list[Callable[[], None]] = []
         """Called when everything that was ours is another replica's."""
 
@@ -722,7 +723,7 @@ class Replication:
         looked_at = searched_at = self._engine.loop.time()
         while True:
             await self._engine.clock.sleep(period_s)
-            if self._engine.loop.time() - searched_at > self.search_s:
+            if self._engine.loop.time() - searched_at > self.search_polls * self._store.poll_s:
                 searched_at = self._engine.loop.time()
                 self.on_deliveries()
             # Also periodically: a run may be stored under an id that was marked as gone before.
