@@ -530,8 +530,9 @@ class Gateway:
         engine.supervisor.run_loop("lease", keep_lease(engine))
         engine.supervisor.run_loop("retention", purge_expired(engine, schedule))
         self.push.start(engine, self._parts)
+        outbox = self.push.outboxes[engine]
+        engine.on_recovered.append(outbox.scan)
         if replication is not None:
-            outbox = self.push.outboxes[engine]
             replication.on_taken_over.append(outbox.scan)
             replication.on_dropped.append(outbox.drop)
 

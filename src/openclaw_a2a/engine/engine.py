@@ -8,7 +8,7 @@ import asyncio
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -66,6 +66,7 @@ _REFERENCES_AT_ONCE = 2
 """How many tasks that messages refer to are read at once; one of each caller."""
 _MAX_SESSIONS = 10_000
 _MAX_TASKS_PER_SESSION = 32
+_MAX_DOUBTFUL = 10_000
 
 
 _IDS_AT_ONCE = 256
@@ -280,8 +281,11 @@ class Engine:
         """The turns of those whose agents still work: maintenance ends that work."""
         self.session_tasks = SessionTasks()
         self.recoveries = Recoveries()
-        self.has_doubtful_runs = False
-        """Set when the store became unavailable while it was given messages: it may have them."""
+        self._doubtful: dict[RunId, TaskId] = {}
+        """Runs whose senders got an error because the store became unavailable: it may have stored
+        them, and then maintenance takes them up."""
+        self.on_recovered: list[Callable[[], None]] = []
+        """Called when runs were recovered while the engine serves: their deliveries are stored."""
         self.loop = asyncio.get_running_loop()
         self.supervisor = Supervisor("engine")
         """The jobs and loops of this engine. Runs are not among them: they are not just cancelled
@@ -411,6 +415,22 @@ class Engine:
         self.runs[record.id] = run
         # No submission to wait for: the store holds the message since the first attempt.
         run.task = self._run_supervisor.start("run", run.run(is_early=True))
+
+    def note_doubtful(self, record: RunRecord) -> None:
+        """The store became unavailable while it was given this run."""
+        # The first ones matter: what comes later is not even sent to a store that is away.
+        if len(self._doubtful) < _MAX_DOUBTFUL:
+            self._doubtful[record.id] = record.task_id
+
+    @property
+    def doubtful_runs(self) -> Mapping[RunId, TaskId]:
+        """Runs that the store may have although their senders got an error, with their tasks."""
+        return self._doubtful
+
+    def clear_doubtful(self, runs: Iterable[RunId]) -> None:
+        """What became of these runs is known."""
+        for run_id in runs:
+            del self._doubtful[run_id]
 
     def remove_run(self, run: ActiveRun) -> None:
         """The run is over."""

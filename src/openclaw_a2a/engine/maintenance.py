@@ -71,14 +71,15 @@ async def _fail_abandoned(engine: Engine) -> None:
 
 async def _recover_doubtful(engine: Engine) -> None:
     """Take up messages that were stored although their senders got an error."""
-    if not engine.has_doubtful_runs or engine.replication is not None:  # replicas always look
+    doubtful = list(engine.doubtful_runs)
+    if not doubtful:
         return
-    engine.has_doubtful_runs = False
-    try:
+    if engine.replication is None:  # replicas look for such runs all the time
         await recover_runs(engine)
-    except StoreUnavailable:
-        engine.has_doubtful_runs = True
-        raise
+        # Their deliveries are stored too. Only now: a delivery without a task or a run is deleted.
+        for look in engine.on_recovered:
+            look()
+    engine.clear_doubtful(doubtful)
 
 
 async def _end_detached(engine: Engine, turn: Turn) -> None:

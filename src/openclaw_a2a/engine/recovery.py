@@ -217,6 +217,9 @@ async def _prepare_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
     if not _is_ours(engine, record):
         return None
     stored = await engine.store.tasks.read_task(None, record.task_id)
+    if record.id in engine.doubtful_runs and not _is_asked_early(engine, record):
+        # Stored as started, because its turn had come. Its sender got an error instead.
+        record = msgspec.structs.replace(record, is_started=False)
     # A run that had not started is simply queued again, whatever its agent allows.
     reason = None
     if stored is not None and stored.head.state in TERMINAL:
@@ -236,6 +239,12 @@ async def _prepare_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
     is_repeated = stored is not None and record.attempt > 1
     entries = await _read_all_events(engine, record) if is_repeated else []
     return _Continued(record, stored, entries)
+
+
+def _is_asked_early(engine: Engine, record: RunRecord) -> bool:
+    """True for an agent that may be asked before its message is stored."""
+    agent = engine.agents.get(record.binding.agent_id)
+    return agent is not None and agent.recovery is Recovery.REPEAT
 
 
 def _restart_run(

@@ -151,8 +151,8 @@ class Replication:
         self.hosts: frozenset[str] = frozenset()
         """The session hosts that this replica reaches; to be set before `start`."""
         self.search_polls = 120
-        """After how many times `poll_s` to look for deliveries that are ours and that nothing told
-        of: each minute without notifications, else every ten, because it reads all deliveries."""
+        """After how many times `poll_s` to look for deliveries that became ours unnoticed: each
+        minute if notifications do not come, else every ten, because it reads all of them."""
         self.on_dropped: list[Callable[[], None]] = []
         """Called when everything that was ours is another replica's."""
 

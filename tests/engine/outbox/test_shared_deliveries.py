@@ -10,7 +10,7 @@ import pytest
 from tests.engine.controlled_agent import TIMEOUT_S, ControlledAgent
 from tests.engine.harness import Harness, in_time
 from tests.engine.outbox.outbox_harness import OutboxHarness
-from tests.engine.test_replication import Replica, StartReplica
+from tests.engine.test_replication import CommitWithoutAnswer, Replica, StartReplica
 from tests.engine.test_replication import (
     start_replica as start_replica,
 )
@@ -23,6 +23,7 @@ from openclaw_a2a.model.agent_event import InputRequired, Reply
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import DeliveryPage, DeliveryStore
+from openclaw_a2a.store.postgres import link as link_module
 
 Json = Any
 
@@ -122,6 +123,47 @@ async def test_a_delivery_that_one_replica_gave_up_is_repeated_by_the_one_that_i
     [delivery] = await store.deliveries.list_task_deliveries(None, task["id"])
     await outbox_of(b).redeliver(delivery.id)
     await pause_and_end(receiver, a, task, "/hook")
+
+
+async def test_replicas_send_what_a_gateway_that_had_the_database_for_itself_left(
+    start_replica: StartReplica, receiver: WebhookReceiver
+) -> None:
+    """And it can have the database for itself again afterwards."""
+    alone = {**PUSH, "store.replicas": False}
+    before = await start_replica(**alone)
+    task = await before.send("hello", blocking=False)
+    await add_webhook(before, task["id"], receiver.url(), "one")
+    (await before.agent.next_run()).end(InputRequired("which one?"))
+    await eventually(lambda: "TASK_STATE_INPUT_REQUIRED" in states_at(receiver, "/hook"))
+    await before.stop()
+
+    a = await start_replica(**PUSH)
+    await a.send("the first", blocking=False, taskId=task["id"], contextId=task["contextId"])
+    (await a.agent.next_run()).end(Reply.of_text("done"))
+    await eventually(lambda: "TASK_STATE_COMPLETED" in states_at(receiver, "/hook"))
+    await a.stop()
+
+    after = await start_replica(**alone)
+    other = await after.send("hello", blocking=False)
+    (await after.agent.next_run()).end(Reply.of_text("done"))
+    await after.wait_ended(other["id"])
+
+
+async def test_a_stored_message_whose_write_was_given_up_has_one_turn_and_its_webhook(
+    start_replica: StartReplica, receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its agent may not be asked twice, and had not been asked."""
+    monkeypatch.setattr(link_module, "HOLD_S", 0.2)
+    alone = await start_replica(lease_s=3, **PUSH, **{"store.replicas": False})
+    cut = alone.link._connection = CommitWithoutAnswer(alone.link)
+    said = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+    webhook = {"taskPushNotificationConfig": {"url": receiver.url()}}
+    message = {"message": said, "configuration": {"returnImmediately": True, **webhook}}
+    assert "error" in await alone.call("SendMessage", message)
+    await cut.release()
+    (await alone.agent.next_run("hello")).end(Reply.of_text("done"))
+    await eventually(lambda: "TASK_STATE_COMPLETED" in states_at(receiver, "/hook"))
+    assert len(alone.agent.turns) == 1
 
 
 class FailingSearch:

@@ -205,7 +205,6 @@ class TrackedDelivery:
         """The body, and the cursor it has reached without a need to save it."""
         self.unsaved: tuple[bytes, Delivered | DeliveryFailed] | None = None
         """The body, and the result of the last attempt while it could not be saved."""
-
         self.was_missing = False
         """True when the last attempt found neither its task nor a run of that."""
 

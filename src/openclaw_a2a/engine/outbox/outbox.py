@@ -113,9 +113,10 @@ class Outbox:
     async def _run_due_deliveries(self) -> None:
         while True:
             try:
+                # First: a page that cannot be read must not keep changed tasks waiting.
+                await self._check_tasks()
                 if self._is_scanning:
                     await self._scan_page()
-                await self._check_tasks()
                 wait_s = 0.0 if self._is_scanning or self._to_check else _MAX_WAIT_S
             except GatewayError as error:  # the store failed: read it again later
                 log.warning("outbox.check_failed", reason=error.message)

@@ -16,6 +16,7 @@ from openclaw_a2a.model.errors import (
     Draining,
     GatewayError,
     LeaseLost,
+    Overloaded,
     TaskNotCancelable,
     TaskNotLive,
 )
@@ -97,6 +98,8 @@ async def _cancel_elsewhere(
         raise Draining("the gateway is stopping; ask again when it is back")
     if engine.replication is None or is_last:
         check_not_abandoned(engine, task_id)
+        if task_id in engine.doubtful_runs.values():
+            raise Overloaded(f"task {task_id} is about to be taken up; ask again", retry_after_s=1)
         raise TaskNotLive(f"task {task_id} is not running anywhere; there is nothing to stop")
     return await engine.replication.cancel_elsewhere(scope, task_id, session_key)
 

@@ -404,7 +404,7 @@ class ActiveRun:
     def _reject(self, rejected: Rejected, commit: Commit | None) -> None:
         """The message was not accepted: nothing of this run will ever be seen."""
         if isinstance(rejected.error, StoreUnavailable):
-            self._engine.has_doubtful_runs = True
+            self._engine.note_doubtful(self.record)
         if self.active_task is not None:
             error = rejected.error or AlreadyExists("the message was accepted before")
             # If this message opened the task, its journal fails and so interrupts an early agent.

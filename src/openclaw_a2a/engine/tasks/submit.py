@@ -771,6 +771,7 @@ async def _find_result(
     if newest is not None and newest.answer is not None:  # answered since the duplicate was read
         return decode_answer(newest.answer)
     is_unfinished = any(record.id == duplicate.run_id for record in engine.abandoned)
+    is_unfinished = is_unfinished or duplicate.run_id in engine.doubtful_runs
     if is_unfinished or duplicate.run_id in engine.runs:
         raise Overloaded("this message is being answered; ask again shortly", retry_after_s=1)
     raise TaskNotFound(

@@ -67,6 +67,7 @@ UPDATE writer SET batch = batch WHERE name = $1 AND instance = $2 AND NOT is_gon
 RETURNING batch, tickets"""
 # Before `since`: it left by itself, so there is no time to come back.
 EXPIRE = "UPDATE writer SET lease_until = since - interval '1 second' WHERE name = $1"
+_FORGET_SINGLE = "DELETE FROM writer WHERE name = $1"
 _DISOWN = "UPDATE run SET owner = '' WHERE ticket = ANY ($1)"
 _LOCK_ROW = """
 SELECT batch FROM writer WHERE name = $1 AND instance = $2 AND NOT is_gone FOR UPDATE"""
@@ -151,6 +152,10 @@ class WriteLink:
             await self._wait_for_lock(connection)
             await upgrade(connection, self.address.schema, on_step=on_step)
             await self.address.prepare(connection)  # a migration may take its time, writes may not
+            if self.lease is not None:
+                # The lock says that no gateway has the store for itself, so none is called that
+                # any more. With its row, whose lease does not end, its work would stay its own.
+                await connection.execute(_FORGET_SINGLE, WRITER)
             self.batch = await self._register(connection, self.name, self.instance)
             await self._use(connection)
         except BaseException as error:
@@ -225,8 +230,8 @@ class WriteLink:
             await self.lock(connection)
             row = await connection.fetchrow(_READ, self.name, self.instance)
             if row is not None and row[0] == self.given_up:
-                # The batch was committed after all, and who asked for it was told otherwise: what
-                # it stored is nobody's here. A replica leaves it to whoever takes over its name, a
+                # The batch was committed after all, and its callers got an error: no run here
+                # belongs to what it stored. A replica leaves it to whoever takes over its name, a
                 # gateway that has the store for itself to its next claim.
                 if self.lease is None:
                     await connection.execute(_DISOWN, row[1])
