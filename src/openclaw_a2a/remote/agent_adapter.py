@@ -38,6 +38,7 @@ from openclaw_a2a.planning.steps import EXTENSION_URIS, TASK_KEYS
 from openclaw_a2a.ports import Clock, Record, RecordStore, Recovery
 from openclaw_a2a.remote.event_translator import RemoteEventTranslator
 from openclaw_a2a.remote.result import (
+    CIRCUIT_OPEN,
     PAUSED_STATES,
     RemoteResult,
     continuation_of_failure,
@@ -396,14 +397,19 @@ class RemoteRun:
         return result.code == _PEER_ERROR and not is_peer_answer(result)
 
     def _may_recover(self, result: RemoteResult) -> bool:
-        """True when the connection broke and the peer is not unreachable for too long."""
+        """True when the connection broke and the peer is not unreachable for too long.
+
+        A request that an open circuit refused was not made: only one that was made and failed
+        shows that the peer is still unreachable.
+        """
         if "partial_event_count" in result.details:
             return True
         if not self._is_network_failure(result):
             return False
         now = anyio.current_time()
         self._lost_at = self._lost_at or now
-        return now < self._lost_at + self._context.timeouts.lost_s
+        is_unasked = result.details.get("errorName") == CIRCUIT_OPEN
+        return is_unasked or now < self._lost_at + self._context.timeouts.lost_s
 
     async def _settle_result(self, result: RemoteResult, state: str | None) -> None:
         translator = self._translator

@@ -14,7 +14,7 @@ import msgspec
 
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.remote.credentials import redact
-from openclaw_a2a.remote.result import RemoteFailure
+from openclaw_a2a.remote.result import CIRCUIT_OPEN, RemoteFailure
 from openclaw_a2a.remote.transport.peer_errors import is_network_failure, is_unsent
 
 FAILURES_TO_OPEN = 5
@@ -73,7 +73,7 @@ class CircuitBreaker:
             if now < circuit.opens_until:
                 until = circuit.opens_until.isoformat(timespec="seconds").replace("+00:00", "Z")
                 raise RemoteFailure.peer(
-                    "CircuitOpen",
+                    CIRCUIT_OPEN,
                     f"{url} failed {circuit.failures} times in a row and is not asked before "
                     f"{until}; the last time: {circuit.reason}",
                     "wait until retry_at, or check the peer",
