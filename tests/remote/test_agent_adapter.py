@@ -36,6 +36,7 @@ from openclaw_a2a.model.errors import (
     AgentError,
     AgentFailed,
     AgentUnavailable,
+    StoreUnavailable,
     TaskNotCancelable,
 )
 from openclaw_a2a.model.ids import (
@@ -62,7 +63,7 @@ from openclaw_a2a.model.turn import (
     Scope,
     Turn,
 )
-from openclaw_a2a.ports import Agent, Record, Store
+from openclaw_a2a.ports import Agent, Record, RecordStore, Store
 from openclaw_a2a.remote.agent_adapter import CHECKPOINT_KIND, RemoteTargetAgent, RemoteTimeouts
 from openclaw_a2a.remote.event_translator import RemoteEventTranslator
 from openclaw_a2a.store import create_store
@@ -701,6 +702,66 @@ async def test_a_peer_is_asked_once_more_before_its_run_fails(store: Store) -> N
             await run_with_open_circuit(peer, store, peer.asked.clear)
         assert "is not asked before" not in str(raised.value)
         assert set(peer.methods()) == {"GetTask"}
+
+
+class FullDisk:
+    """Records of which the first `failures` cannot be stored."""
+
+    def __init__(self, records: RecordStore, failures: float) -> None:
+        self._failures = failures
+        self._records = records
+        self.update_record = records.update_record
+        self.delete_record = records.delete_record
+        self.read_record = records.read_record
+        self.list_records = records.list_records
+
+    async def put_record(self, record: Record) -> None:
+        self._failures -= 1
+        if self._failures >= 0:
+            raise StoreUnavailable("the disk is full")
+        await self._records.put_record(record)
+
+
+def work_until_canceled(method: str, before: int) -> Json:
+    if method == "SendStreamingMessage":
+        return [{"task": task("WORKING")}, {"task": task("COMPLETED", "done")}]
+    if method == "SendMessage":
+        return {"task": task("WORKING")}
+    return task("CANCELED") if method == "CancelTask" else task("COMPLETED", "done")
+
+
+@asynccontextmanager
+async def target_with_full_disk(
+    peer: Scripted, store: Store, failures: float, timeouts: RemoteTimeouts
+) -> AsyncGenerator[RemoteTargetAgent]:
+    clock = SystemClock()
+    async with open_tool(section(peer.url), now=clock.now) as harness:
+        records = FullDisk(store.records, failures)
+        yield RemoteTargetAgent(
+            "ops", harness.tool, records=records, clock=clock, timeouts=timeouts
+        )
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_checkpoint_that_cannot_be_stored_at_first_is_stored_later(
+    store: Store, streams: bool
+) -> None:
+    with scripted(Scripted(streams=streams, answer=work_until_canceled)) as peer:
+        async with target_with_full_disk(peer, store, 2, PATIENT) as agent:
+            assert text_in(await collect(agent, turn_of("count", run_id="run-1"))) == "done"
+    assert await store.records.read_record(CHECKPOINT_KIND, "run-1") is not None
+    assert "CancelTask" not in peer.methods()
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_the_remote_task_is_canceled_when_its_checkpoint_cannot_be_stored(
+    store: Store, streams: bool
+) -> None:
+    with scripted(Scripted(streams=streams, answer=work_until_canceled)) as peer:
+        async with target_with_full_disk(peer, store, float("inf"), QUICK) as agent:
+            with pytest.raises(StoreUnavailable):
+                await collect(agent, turn_of("count"))
+            assert peer.methods().count("CancelTask") == 1
 
 
 async def test_a_task_unknown_to_the_peer_fails_the_run(store: Store) -> None:
