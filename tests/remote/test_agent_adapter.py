@@ -679,8 +679,9 @@ async def run_with_open_circuit(
             clock=clock,
             timeouts=RemoteTimeouts(answer_s=240, lost_s=0, stop_s=60),
         )
-        for _ in range(6):
-            error = await harness.fail_send(target_alias="ops")
+        for _ in range(5):
+            await harness.fail_send(target_alias="ops")
+        error = await harness.fail_send(target_alias="ops")
         assert error["details"]["errorName"] == "CircuitOpen"
         on_open()
         return await collect(agent, turn_of("count", run_id="run-1", attempt=2))
