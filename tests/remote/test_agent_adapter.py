@@ -5,13 +5,14 @@ import json
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 
 import msgspec
 import pytest
 from anyio import fail_after
-from tests.remote.tool_harness import open_tool
+from tests.remote.tool_harness import ToolHarness, open_tool
 
 from openclaw_a2a import RemoteAgents
 from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock
@@ -35,6 +36,7 @@ from openclaw_a2a.model.errors import (
     AgentError,
     AgentFailed,
     AgentUnavailable,
+    StoreUnavailable,
     TaskNotCancelable,
 )
 from openclaw_a2a.model.ids import (
@@ -61,7 +63,7 @@ from openclaw_a2a.model.turn import (
     Scope,
     Turn,
 )
-from openclaw_a2a.ports import Agent, Store
+from openclaw_a2a.ports import Agent, Record, RecordStore, Store
 from openclaw_a2a.remote.agent_adapter import CHECKPOINT_KIND, RemoteTargetAgent, RemoteTimeouts
 from openclaw_a2a.remote.event_translator import RemoteEventTranslator
 from openclaw_a2a.store import create_store
@@ -645,6 +647,122 @@ async def test_a_peer_that_stays_unreachable_fails_the_run(store: Store) -> None
             with pytest.raises(AgentUnavailable):
                 await collect(agent, turn_of("count", run_id="run-1"))
     assert await store.records.read_record(CHECKPOINT_KIND, "run-1") is not None
+
+
+class SteppingClock:
+    """The clock of a tool; a sleep advances it at once."""
+
+    def __init__(self, harness: ToolHarness) -> None:
+        self._harness = harness
+
+    def now(self) -> datetime:
+        return self._harness.time
+
+    async def sleep(self, seconds: float) -> None:
+        self._harness.advance(seconds)
+        await asyncio.sleep(0)
+
+
+async def run_with_open_circuit(
+    peer: Scripted, store: Store, on_open: Callable[[], None]
+) -> list[AgentEvent]:
+    """Continue the run of a task at a peer whose circuit is open; it may not be away at all."""
+    body = msgspec.json.encode(known_task(peer.url))
+    async with open_tool(section(peer.url)) as harness:
+        clock = SteppingClock(harness)
+        expires_at = clock.now() + timedelta(days=1)
+        await store.records.put_record(Record(CHECKPOINT_KIND, "run-1", body, expires_at))
+        agent = RemoteTargetAgent(
+            "ops",
+            harness.tool,
+            records=store.records,
+            clock=clock,
+            timeouts=RemoteTimeouts(answer_s=240, lost_s=0, stop_s=60),
+        )
+        for _ in range(5):
+            await harness.fail_send(target_alias="ops")
+        error = await harness.fail_send(target_alias="ops")
+        assert error["details"]["errorName"] == "CircuitOpen"
+        on_open()
+        return await collect(agent, turn_of("count", run_id="run-1", attempt=2))
+
+
+async def test_a_run_outlasts_the_pause_of_an_open_circuit(store: Store) -> None:
+    is_back = Event()
+
+    def answer(method: str, before: int) -> Json:
+        return task("COMPLETED", "done") if is_back.is_set() else None
+
+    with scripted(Scripted(streams=True, answer=answer)) as peer:
+        assert text_in(await run_with_open_circuit(peer, store, is_back.set)) == "done"
+
+
+async def test_a_peer_is_asked_once_more_before_its_run_fails(store: Store) -> None:
+    with scripted(Scripted(streams=True, answer=lambda _, __: None)) as peer:
+        with pytest.raises(AgentUnavailable) as raised:
+            await run_with_open_circuit(peer, store, peer.asked.clear)
+        assert "is not asked before" not in str(raised.value)
+        assert set(peer.methods()) == {"GetTask"}
+
+
+class FullDisk:
+    """Records of which the first `failures` cannot be stored."""
+
+    def __init__(self, records: RecordStore, failures: float) -> None:
+        self._failures = failures
+        self._records = records
+        self.update_record = records.update_record
+        self.delete_record = records.delete_record
+        self.read_record = records.read_record
+        self.list_records = records.list_records
+
+    async def put_record(self, record: Record) -> None:
+        self._failures -= 1
+        if self._failures >= 0:
+            raise StoreUnavailable("the disk is full")
+        await self._records.put_record(record)
+
+
+def work_until_canceled(method: str, before: int) -> Json:
+    if method == "SendStreamingMessage":
+        return [{"task": task("WORKING")}, {"task": task("COMPLETED", "done")}]
+    if method == "SendMessage":
+        return {"task": task("WORKING")}
+    return task("CANCELED") if method == "CancelTask" else task("COMPLETED", "done")
+
+
+@asynccontextmanager
+async def target_with_full_disk(
+    peer: Scripted, store: Store, failures: float, timeouts: RemoteTimeouts
+) -> AsyncGenerator[RemoteTargetAgent]:
+    clock = SystemClock()
+    async with open_tool(section(peer.url), now=clock.now) as harness:
+        records = FullDisk(store.records, failures)
+        yield RemoteTargetAgent(
+            "ops", harness.tool, records=records, clock=clock, timeouts=timeouts
+        )
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_checkpoint_that_cannot_be_stored_at_first_is_stored_later(
+    store: Store, streams: bool
+) -> None:
+    with scripted(Scripted(streams=streams, answer=work_until_canceled)) as peer:
+        async with target_with_full_disk(peer, store, 2, PATIENT) as agent:
+            assert text_in(await collect(agent, turn_of("count", run_id="run-1"))) == "done"
+    assert await store.records.read_record(CHECKPOINT_KIND, "run-1") is not None
+    assert "CancelTask" not in peer.methods()
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_the_remote_task_is_canceled_when_its_checkpoint_cannot_be_stored(
+    store: Store, streams: bool
+) -> None:
+    with scripted(Scripted(streams=streams, answer=work_until_canceled)) as peer:
+        async with target_with_full_disk(peer, store, float("inf"), QUICK) as agent:
+            with pytest.raises(StoreUnavailable):
+                await collect(agent, turn_of("count"))
+            assert peer.methods().count("CancelTask") == 1
 
 
 async def test_a_task_unknown_to_the_peer_fails_the_run(store: Store) -> None:

@@ -382,6 +382,94 @@ async def test_a_timed_out_or_cancelled_trial_lets_the_next_call_try() -> None:
         assert (await harness.send("hi"))["ok"], "the next one may try"
 
 
+@pytest.mark.requirement("remote.health.breaker")
+async def test_the_first_event_of_a_trial_stream_closes_the_circuit() -> None:
+    answer = by_method(
+        SendStreamingMessage=stream(task("WORKING"), stays=True),
+        GetTask=result(task("WORKING")["task"]),
+        CancelTask=result(task("CANCELED")["task"]),
+    )
+    async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
+        for _ in range(5):
+            await harness.fail_send()
+        harness.advance(5)
+        peer.answer = answer
+        trial = asyncio.create_task(harness.send("hi", follow_updates=True, timeout_ms=240_000))
+        await asyncio.wait_for(harness.has_update.wait(), 240)
+        for action in ("status", "cancel"):
+            envelope = await harness.execute(action, task_id="t-1")
+            assert envelope["ok"], envelope
+        trial.cancel()
+        await asyncio.gather(trial, return_exceptions=True)
+
+
+@pytest.mark.requirement("remote.health.breaker")
+async def test_the_answer_to_a_trial_that_is_polled_closes_the_circuit() -> None:
+    async with scripted(hang_up) as peer, open_tool(one_target(peer.url)) as harness:
+        peer.card = card_of(peer.url, capabilities={"streaming": False})
+        for _ in range(5):
+            await harness.fail_send()
+        harness.advance(5)
+        working = result(task("WORKING")["task"])
+        peer.answer = by_method(SendMessage=result(task("WORKING")), GetTask=working)
+        trial = asyncio.create_task(harness.send("hi", follow_updates=True, timeout_ms=240_000))
+        await asyncio.wait_for(harness.has_update.wait(), 240)
+        envelope = await harness.execute("status", task_id="t-1")
+        assert envelope["ok"], envelope
+        trial.cancel()
+        await asyncio.gather(trial, return_exceptions=True)
+
+
+@pytest.mark.requirement("remote.health.breaker")
+async def test_another_trial_is_allowed_five_seconds_after_one_that_has_no_answer() -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    breaker = CircuitBreaker(lambda: now[0])
+    broken = httpx2.ConnectError("refused")
+
+    async def fail() -> JsonObject:
+        with pytest.raises(RemoteFailure) as raised:
+            async with breaker.guard("http://peer/"):
+                raise to_failure(broken) from broken
+        return raised.value.details
+
+    for _ in range(FAILURES_TO_OPEN):
+        await fail()
+    now[0] += timedelta(seconds=60)
+    async with breaker.guard("http://peer/"):
+        refused = await fail()
+        assert refused["errorName"] == "CircuitOpen"
+        assert refused["retry_at"] == "2026-01-01T00:01:05Z"
+        now[0] += timedelta(seconds=5)
+        async with breaker.guard("http://peer/"):
+            assert (await fail())["errorName"] == "CircuitOpen", "one trial every five seconds"
+        assert breaker.status("http://peer/").state == "closed"
+
+
+@pytest.mark.requirement("remote.health.breaker")
+async def test_a_cancelled_trial_leaves_a_later_trial_alone() -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    breaker = CircuitBreaker(lambda: now[0])
+    broken = httpx2.ConnectError("refused")
+
+    async def fail() -> None:
+        async with breaker.guard("http://peer/"):
+            raise to_failure(broken) from broken
+
+    for _ in range(FAILURES_TO_OPEN):
+        with pytest.raises(RemoteFailure):
+            await fail()
+    now[0] += timedelta(seconds=5)
+    first = breaker.guard("http://peer/")
+    await first.__aenter__()
+    now[0] += timedelta(seconds=5)
+    async with breaker.guard("http://peer/"):
+        error = asyncio.CancelledError()
+        assert not await first.__aexit__(type(error), error, None)
+        assert breaker.status("http://peer/").state == "half-open"
+        with pytest.raises(RemoteFailure, match="is not asked before"):
+            await fail()
+
+
 async def test_an_answer_over_the_limit_is_not_a_network_failure() -> None:
     large = result(message("x" * 5000))
     async with scripted(large) as peer, open_tool(one_target(peer.url), limit=4096) as harness:

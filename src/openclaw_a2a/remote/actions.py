@@ -91,6 +91,7 @@ class ActionCall:
         self._headers: dict[str, str] = {}
         self._credentials: ClientCredentials | None = None
         self._token: str | None = None
+        self._is_answered = False
         self._answer: JsonObject = {}
         """The last answer, unredacted: compared with the next one, never shown."""
 
@@ -334,6 +335,7 @@ class ActionCall:
                 except RemoteFailure as failure:
                     await self._renew_token(failure)
                     answer = await request(clients[interface])
+                self._record_answer()
                 if not is_recorded:
                     return answer
                 self._answer = answer
@@ -363,6 +365,7 @@ class ActionCall:
             nonlocal known
             async with aclosing(start(client)) as events:
                 async for event in events:
+                    self._record_answer()
                     repeated, known = known, None
                     if repeated is None or not _is_same_task(event, repeated):
                         await self._emit(*self._result.add_event(event))
@@ -384,6 +387,15 @@ class ActionCall:
             hint = "the work may go on; ask with action=status when the task is known"
             raise RemoteFailure.peer("EmptyStream", "the stream ended without events", hint)
         return await self._end_stream()
+
+    def _record_answer(self) -> None:
+        """Close the circuit of the peer at its first answer: a stream may last for long.
+
+        Not at later ones: a peer whose stream continues may still refuse new requests.
+        """
+        if not self._is_answered:
+            self._is_answered = True
+            self._pool.breaker.record_answer(self._resolved.target.identity.base_url)
 
     async def _emit(self, *events: JsonObject) -> None:
         if self._on_update is not None:

@@ -30,7 +30,13 @@ from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Note, Reply, Stopped
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, TaskNotCancelable
+from openclaw_a2a.model.errors import (
+    AgentError,
+    AgentFailed,
+    AgentUnavailable,
+    StoreUnavailable,
+    TaskNotCancelable,
+)
 from openclaw_a2a.model.ids import Json, JsonObject, PeerName, RunId
 from openclaw_a2a.model.turn import Binding, Turn
 from openclaw_a2a.model.validation import as_object, is_object, object_at
@@ -38,6 +44,7 @@ from openclaw_a2a.planning.steps import EXTENSION_URIS, TASK_KEYS
 from openclaw_a2a.ports import Clock, Record, RecordStore, Recovery
 from openclaw_a2a.remote.event_translator import RemoteEventTranslator
 from openclaw_a2a.remote.result import (
+    CIRCUIT_OPEN,
     PAUSED_STATES,
     RemoteResult,
     continuation_of_failure,
@@ -72,7 +79,8 @@ class RemoteTimeouts(msgspec.Struct, frozen=True):
     """Time limits of a run.
 
     answer_s  one streamed request; after it the state of the task is read again
-    lost_s    how long a peer may be unreachable while it works for us
+    lost_s    how long a peer may be unreachable while it works for us, and how long its task may
+              not be stored
     stop_s    ending a task that is canceled
     """
 
@@ -133,6 +141,8 @@ class RemoteRun:
         self._can_watch = True
         self._polls = 0
         self._lost_at: float | None = None
+        self._unstored_at: float | None = None
+        """Since when the checkpoint cannot be stored."""
 
     # ---------------------------------------------------------------- the reader's side
 
@@ -215,6 +225,8 @@ class RemoteRun:
                 after = self._after_answer if result.ok else self._after_failure
                 step = await after(step, result)
         except Exception as error:  # the reader raises it
+            if self._unstored_at is not None:
+                await self._cancel_unstored()
             await self._settle(failure=error)
 
     async def _request(self, step: _Step) -> JsonObject:
@@ -308,14 +320,41 @@ class RemoteRun:
         # Stored before the caller puts events into the buffer: what a reader has seen is found
         # again after a crash. A crash before this sends the same message id again.
         if not self._is_checkpointed:
-            body = msgspec.json.encode(continuation)
-            expires_at = self._context.clock.now() + _CHECKPOINT_TTL
-            await self._context.records.put_record(
-                Record(CHECKPOINT_KIND, self._turn.run_id, body, expires_at)
-            )
-            self._is_checkpointed = True
+            await self._store_checkpoint(msgspec.json.encode(continuation))
+            self._is_checkpointed, self._unstored_at = True, None
         async with self._changed:
             self._changed.notify_all()
+
+    async def _store_checkpoint(self, body: bytes) -> None:
+        """Raises: StoreUnavailable (for `lost_s`, or once while the run is stopped)."""
+        context, attempt = self._context, 0
+        while True:
+            expires_at = context.clock.now() + _CHECKPOINT_TTL
+            record = Record(CHECKPOINT_KIND, self._turn.run_id, body, expires_at)
+            try:
+                await context.records.put_record(record)
+            except StoreUnavailable as error:
+                # Kept between calls: after a failure the same checkpoint is stored again.
+                now = anyio.current_time()
+                self._unstored_at = self._unstored_at or now
+                if self._is_stopping or now >= self._unstored_at + context.timeouts.lost_s:
+                    raise
+                log.warning("remote.checkpoint_not_stored", run_id=record.id, reason=str(error))
+            else:
+                return
+            attempt += 1
+            await context.clock.sleep(_POLL_BACKOFF.delay_s(attempt))
+
+    async def _cancel_unstored(self) -> None:
+        """Cancel the remote task of a run that ends because its checkpoint is not stored."""
+        if self._continuation is None:
+            return
+        try:
+            state = await _cancel_remote_task(self._context, self._continuation)
+        except AgentError as error:
+            log.warning("remote.task_not_canceled", run_id=self._turn.run_id, reason=error.message)
+        else:
+            self.is_stopped = state == _CANCELED
 
     # ---------------------------------------------------------------- what comes next
 
@@ -396,14 +435,19 @@ class RemoteRun:
         return result.code == _PEER_ERROR and not is_peer_answer(result)
 
     def _may_recover(self, result: RemoteResult) -> bool:
-        """True when the connection broke and the peer is not unreachable for too long."""
+        """True when the connection broke and the peer is not unreachable for too long.
+
+        A request that an open circuit refused was not made: only one that was made and failed
+        shows that the peer is still unreachable.
+        """
         if "partial_event_count" in result.details:
             return True
         if not self._is_network_failure(result):
             return False
         now = anyio.current_time()
         self._lost_at = self._lost_at or now
-        return now < self._lost_at + self._context.timeouts.lost_s
+        is_unasked = result.details.get("errorName") == CIRCUIT_OPEN
+        return is_unasked or now < self._lost_at + self._context.timeouts.lost_s
 
     async def _settle_result(self, result: RemoteResult, state: str | None) -> None:
         translator = self._translator

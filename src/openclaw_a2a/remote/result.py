@@ -154,6 +154,9 @@ class RemoteAgentFailed(Exception):
         return continuation_of_failure(self.details)
 
 
+CIRCUIT_OPEN = "CircuitOpen"
+"""The `errorName` of a request that was not made, because the circuit of the peer is open."""
+
 _STREAMING_REFUSED = frozenset({-32004, -32601})
 """JSON-RPC codes of peers that cannot stream: unsupported operation, unknown method."""
 

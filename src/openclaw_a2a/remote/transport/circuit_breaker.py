@@ -1,7 +1,8 @@
 """One circuit breaker per peer: after several failures in a row it gets no requests for a while.
 
-A circuit is CLOSED while requests pass, OPEN until `opens_until`, and then HALF_OPEN while one
-trial request is running: a response closes the circuit, a failure opens it for longer.
+A circuit is CLOSED while requests pass, OPEN until `opens_until`, and then HALF_OPEN while a trial
+request is running: the first response closes the circuit, a failure opens it for longer. A trial
+may last as long as a stream, so another one may begin some seconds later.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -13,11 +14,12 @@ import msgspec
 
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.remote.credentials import redact
-from openclaw_a2a.remote.result import RemoteFailure
+from openclaw_a2a.remote.result import CIRCUIT_OPEN, RemoteFailure
 from openclaw_a2a.remote.transport.peer_errors import is_network_failure, is_unsent
 
 FAILURES_TO_OPEN = 5
 _BACKOFF = Backoff(first_s=5.0, max_s=120.0, jitter=0.0)
+_NEXT_TRIAL = timedelta(seconds=5)
 
 
 class _State(Enum):
@@ -65,39 +67,48 @@ class CircuitBreaker:
 
         Raises: RemoteFailure (the circuit is open).
         """
-        circuit = self._circuits.get(url)
+        circuit, trial = self._circuits.get(url), None
         if circuit is not None and circuit.opens_until is not None:
-            if circuit.state is _State.HALF_OPEN or self._now() < circuit.opens_until:
+            now = self._now()
+            if now < circuit.opens_until:
                 until = circuit.opens_until.isoformat(timespec="seconds").replace("+00:00", "Z")
                 raise RemoteFailure.peer(
-                    "CircuitOpen",
+                    CIRCUIT_OPEN,
                     f"{url} failed {circuit.failures} times in a row and is not asked before "
                     f"{until}; the last time: {circuit.reason}",
                     "wait until retry_at, or check the peer",
                     retry_at=until,
                 )
             # Before any await: of all concurrent requests only this one is the trial.
-            self._circuits[url] = msgspec.structs.replace(circuit, state=_State.HALF_OPEN)
+            trial = msgspec.structs.replace(
+                circuit, state=_State.HALF_OPEN, opens_until=now + _NEXT_TRIAL
+            )
+            self._circuits[url] = trial
         try:
             yield
         except RemoteFailure as failure:
             if is_unsent(failure):
-                self._end_trial(url)
+                self._end_trial(url, trial)
             elif is_network_failure(failure):
                 self._record_failure(url, redact(failure.message, secrets()))
             else:
-                self._circuits.pop(url, None)
+                self.record_answer(url)
             raise
         except BaseException:
-            self._end_trial(url)
+            self._end_trial(url, trial)
             raise
+        self.record_answer(url)
+
+    def record_answer(self, url: str) -> None:
+        """The peer has answered a request, which may still be running: its circuit closes."""
         self._circuits.pop(url, None)
 
-    def _end_trial(self, url: str) -> None:
+    def _end_trial(self, url: str, trial: _Circuit | None) -> None:
         """A request ended without an answer, but not because of the peer: the next may try."""
-        circuit = self._circuits.get(url)
-        if circuit is not None and circuit.state is _State.HALF_OPEN:
-            self._circuits[url] = msgspec.structs.replace(circuit, state=_State.OPEN)
+        if trial is not None and self._circuits.get(url) is trial:
+            self._circuits[url] = msgspec.structs.replace(
+                trial, state=_State.OPEN, opens_until=self._now()
+            )
 
     def _record_failure(self, url: str, reason: str) -> None:
         # HALF_OPEN counts on from the failures before: each failed trial doubles the pause.
