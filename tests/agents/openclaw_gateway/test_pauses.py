@@ -32,6 +32,7 @@ from openclaw_a2a.model.agent_event import (
     InputRequired,
     MessageEnd,
     Note,
+    PauseResolved,
     RecentTask,
     Reply,
     TextDelta,
@@ -229,6 +230,27 @@ async def test_a_pause_resolved_elsewhere_continues_without_a_message(
     assert not any(isinstance(event, Note) for event in events)
     assert Reply.of_text("Answered elsewhere.") in events
     assert len(asking.methods("agent")) == 1
+
+
+async def test_the_state_of_a_pause_is_requested_again_after_a_temporary_error(
+    asking: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    pause = last(await run_turn(agent, make_turn_for()))
+
+    @asking.on("question.get")
+    async def get(request: GatewayRequest) -> None:
+        if len(asking.methods("question.get")) == 1:
+            await request.refuse({"code": "UNAVAILABLE", "message": "busy", "retryable": True})
+        else:
+            await request.answer({"question": {**QUESTION, "status": "answered"}})
+
+    events = cast("AsyncGenerator[BackgroundEvent]", agent.background_events([]))
+    with anyio.fail_after(240):
+        over = await anext(events)
+    await events.aclose()
+    assert isinstance(over, PauseResolved)
+    assert (over.task_id, over.resume) == ("task-c-1", pause.resume)
+    assert asking.entries == 1
 
 
 async def test_the_answer_to_a_pause_whose_run_is_gone_starts_a_new_run(

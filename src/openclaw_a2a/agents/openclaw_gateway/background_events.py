@@ -311,7 +311,9 @@ class BackgroundWatcher:
         except AgentFailed:
             return "forgotten"  # it ended long ago, or before a restart of OpenClaw
         except AgentUnavailable:
-            return _PENDING  # it is checked again at the next connection
+            # The connection may stay up, so no reconnect would repeat the check.
+            self._schedule(_Check(pause_id=pause.id), delay_s=_RETRY_S)
+            return _PENDING
         return (response.question or response.approval or response).status or _PENDING
 
 
