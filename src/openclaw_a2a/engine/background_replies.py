@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from itertools import count
 from uuid import UUID, uuid5
 
 import msgspec
@@ -297,7 +298,8 @@ class BackgroundListener:
         job.add_done_callback(lambda _: self._resolving.discard(key))
 
     async def _resolve(self, pause: PauseResolved) -> None:
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
+        # Without a limit: the agent reports a resolved pause once.
+        for attempt in count(1):
             try:
                 for engine in self._engines:
                     await resolve_pause(engine, pause)
