@@ -68,7 +68,6 @@ _REPLY_NAME = "Queued follow-up reply"
 _REPLY_NAMESPACE = UUID("6e0a3f5e-52a5-4c8b-9a3c-7d6f0c1d2b4e")
 _PAUSE_NAMESPACE = UUID("0d7c7f1e-8d0e-4b57-8a34-5f0c9b6e2a91")
 _BACKOFF = Backoff(first_s=1.0, max_s=60.0)
-_MAX_ATTEMPTS = 5
 _MAX_RESOLVED_PAUSES = 1000
 # Conflict: the task changed between the read and the commit, so the next attempt reads it again.
 _RETRYABLE = (StoreUnavailable, Conflict, Overloaded)
@@ -222,7 +221,8 @@ class BackgroundListener:
             self._start_resolving(event)
             return
         # In order, and so one at a time: a reply that cannot be stored holds up those behind it.
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
+        # Without a limit: an agent that is asked again may not report the reply any more.
+        for attempt in count(1):
             try:
                 await self._append(event)
             except _RETRYABLE as error:
@@ -235,8 +235,6 @@ class BackgroundListener:
             else:
                 return
             await self._clock.sleep(_BACKOFF.delay_s(attempt))
-        # The stream is opened again, and the agent sends what was not stored once more.
-        raise StoreUnavailable("a queued reply could not be stored; the agent is asked again")
 
     async def _append(self, reply: BackgroundReply) -> None:
         """Append a reply to the newest task of its session, unless one of its tasks has it."""

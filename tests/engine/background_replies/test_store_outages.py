@@ -1,5 +1,7 @@
 """What an agent reports outside its runs is applied although the store fails for long."""
 
+import asyncio
+
 import pytest
 from tests.engine.background_replies.background_agent import BackgroundAgent
 from tests.engine.conftest import OpenHarness
@@ -55,3 +57,24 @@ async def test_a_resolved_pause_continues_its_task_after_many_refused_writes(
     await again.finish(Reply.of_text("done"))
     await harness.all_is_quiet()
     assert await harness.state(task_id) is TaskState.COMPLETED
+
+
+async def test_a_late_reply_that_is_reported_once_is_stored_after_many_refused_writes(
+    open_harness: OpenHarness,
+) -> None:
+    agent = BackgroundAgent(Reply.of_text("hi"))
+    harness = await open_harness(agent)
+    listen(harness, agent)
+    await harness.send()
+    await harness.all_is_quiet()
+    harness.store.refuse("commit")
+    # OpenClaw does not report a reply again once a later message of the session is ours.
+    replying = asyncio.create_task(agent.reply("later"))
+    await pass_minutes(harness, 6)
+    harness.store.refuse()
+    await pass_minutes(harness, 1)
+    task = await harness.task(agent.turns[0].task_id)
+    texts = [one.parts[0].text for one in task.artifacts if one.name == "Queued follow-up reply"]
+    assert texts == ["later"]
+    await replying
+    assert len(agent.listened) == 1
