@@ -167,8 +167,9 @@ class BackgroundListener:
                 # Closed before it is opened again: the agent must not send to two readers.
                 async with aclosing(self._events()) as events:
                     async for event in events:
-                        failures = 0
                         await self._apply(event)
+                        # Not before: an event that always fails must not prevent the back-off.
+                        failures = 0
             except GatewayError as error:
                 reason = error.message
                 log.warning("background.stream_failed", agent_id=self._agent_id, reason=reason)
@@ -245,39 +246,58 @@ class BackgroundListener:
             for task_id in engine.session_tasks.find(reply.session_key)
         ]
         # First whether any task has it, then the newest takes it: the session may have gone on to
-        # another task between the reply and its repetition.
+        # another task between the reply and its repetition. A damaged task is left out: the stream
+        # would break at this reply each time it is opened.
+        readable: list[tuple[Engine, TaskId]] = []
         for engine, task_id in tasks:
-            if await has_reply(engine, task_id, artifact_id):
-                return
-        for engine, task_id in tasks:
-            active = engine.active_tasks.get(task_id)  # its first commit may be under way
-            if active is not None:
-                head = active.journal.head
-            elif (stored := await engine.store.tasks.read_task(None, task_id)) is not None:
-                head = stored.head
-            else:
-                continue
-            modes = output_modes(_rules(engine, head).output_modes)
-            parts = modes.filter(reply.parts)
-            if omitted := modes.omitted_text(reply.parts):
-                log.warning(
-                    "task.files_omitted",
-                    task_id=task_id,
-                    caller=head.scope.principal,
-                    account=head.scope.account,
-                    agent=None if head.binding is None else head.binding.agent_id,
-                    reason=omitted,
-                )
-            # Nothing that callers of this account accept: dropped, not offered to an older task.
-            if not has_content(parts):
-                return
-            to = f"a2a:{head.scope.account}"
-            artifact = reply_artifact(artifact_id, parts, session_key=reply.session_key, to=to)
-            if omitted:
-                metadata = {**(artifact.metadata or {}), **omitted_files([omitted])}
-                artifact = msgspec.structs.replace(artifact, metadata=metadata)
-            if await append_reply(engine, task_id, artifact):
-                return
+            try:
+                if await has_reply(engine, task_id, artifact_id):
+                    return
+                readable.append((engine, task_id))
+            except CorruptRecord as error:
+                log.warning("background.task_skipped", task_id=task_id, reason=error.message)
+        for engine, task_id in readable:
+            try:
+                if await self._append_to_task(engine, task_id, reply):
+                    return
+            except CorruptRecord as error:
+                log.warning("background.task_skipped", task_id=task_id, reason=error.message)
+
+    async def _append_to_task(
+        self, engine: Engine, task_id: TaskId, reply: BackgroundReply
+    ) -> bool:
+        """Append what callers of the task accept; False when there is no such task."""
+        active = engine.active_tasks.get(task_id)  # its first commit may be under way
+        if active is not None:
+            head = active.journal.head
+        elif (stored := await engine.store.tasks.read_task(None, task_id)) is not None:
+            head = stored.head
+        else:
+            return False
+        modes = output_modes(_rules(engine, head).output_modes)
+        parts = modes.filter(reply.parts)
+        if omitted := modes.omitted_text(reply.parts):
+            log.warning(
+                "task.files_omitted",
+                task_id=task_id,
+                caller=head.scope.principal,
+                account=head.scope.account,
+                agent=None if head.binding is None else head.binding.agent_id,
+                reason=omitted,
+            )
+        # Nothing that callers of this account accept: dropped, not offered to an older task.
+        if not has_content(parts):
+            return True
+        artifact = reply_artifact(
+            reply_artifact_id(reply.session_key, reply.reply_id),
+            parts,
+            session_key=reply.session_key,
+            to=f"a2a:{head.scope.account}",
+        )
+        if omitted:
+            metadata = {**(artifact.metadata or {}), **omitted_files([omitted])}
+            artifact = msgspec.structs.replace(artifact, metadata=metadata)
+        return await append_reply(engine, task_id, artifact)
 
     # ---------------------------------------------------------------- resolved pauses
 
