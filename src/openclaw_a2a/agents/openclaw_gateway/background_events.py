@@ -224,8 +224,9 @@ class BackgroundWatcher:
         if payload is None:
             return
         if item.event != "chat":
-            if any(pause.id == payload.id for _, pause in self._runs.list_pauses()):
-                self._schedule(_Check(pause_id=payload.id), delay_s=SETTLE_S)
+            # Also for an unknown pause: its run may not have handled the request yet. The check
+            # does nothing when the pause is unknown then, too.
+            self._schedule(_Check(pause_id=payload.id), delay_s=SETTLE_S)
             return
         session = find_our_session(payload.session_key, self._agent_id)
         if session is not None and payload.state in _END_STATES:
