@@ -1,6 +1,8 @@
-"""What an agent reports outside its runs is applied although the store fails for long."""
+"""What an agent reports outside its runs is applied although the store, or an event, fails."""
 
 import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import cast
 
 import pytest
 from tests.engine.background_replies.background_agent import BackgroundAgent
@@ -8,8 +10,15 @@ from tests.engine.conftest import OpenHarness
 from tests.engine.harness import Harness
 
 from openclaw_a2a.engine.background_replies import BackgroundListener
-from openclaw_a2a.model.agent_event import InputRequired, Reply
+from openclaw_a2a.model.agent_event import (
+    BackgroundEvent,
+    BackgroundReply,
+    InputRequired,
+    RecentTask,
+    Reply,
+)
 from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.task import TaskState
 
 TOKEN = {"approval": "a-1"}
@@ -78,3 +87,30 @@ async def test_a_late_reply_that_is_reported_once_is_stored_after_many_refused_w
     assert texts == ["later"]
     await replying
     assert len(agent.listened) == 1
+
+
+class FailingAgent(BackgroundAgent):
+    """Reports an event that cannot be applied each time somebody begins to listen."""
+
+    async def background_events(
+        self, recent: Sequence[RecentTask]
+    ) -> AsyncGenerator[BackgroundEvent]:
+        self.listened.append(recent)
+        parts = cast("tuple[Part, ...]", (None,))
+        for session in {turn.session_key for turn in self.turns}:
+            yield BackgroundReply(session, "r-1", parts)
+        await asyncio.Event().wait()
+
+
+async def test_the_delay_grows_while_the_same_event_fails(open_harness: OpenHarness) -> None:
+    agent = FailingAgent(Reply.of_text("hi"))
+    harness = await open_harness(agent)
+    await harness.send()
+    await harness.all_is_quiet()
+    listen(harness, agent)
+    for _ in range(15):
+        await harness.all_is_quiet()
+        harness.clock.advance(1)
+    await harness.all_is_quiet()
+    # At the start and after 1, 3, 7 and 15 seconds; reads of the clock add a few milliseconds.
+    assert 3 <= len(agent.listened) <= 5
