@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from itertools import count
 from uuid import UUID, uuid5
 
 import msgspec
@@ -67,7 +68,6 @@ _REPLY_NAME = "Queued follow-up reply"
 _REPLY_NAMESPACE = UUID("6e0a3f5e-52a5-4c8b-9a3c-7d6f0c1d2b4e")
 _PAUSE_NAMESPACE = UUID("0d7c7f1e-8d0e-4b57-8a34-5f0c9b6e2a91")
 _BACKOFF = Backoff(first_s=1.0, max_s=60.0)
-_MAX_ATTEMPTS = 5
 _MAX_RESOLVED_PAUSES = 1000
 # Conflict: the task changed between the read and the commit, so the next attempt reads it again.
 _RETRYABLE = (StoreUnavailable, Conflict, Overloaded)
@@ -167,8 +167,9 @@ class BackgroundListener:
                 # Closed before it is opened again: the agent must not send to two readers.
                 async with aclosing(self._events()) as events:
                     async for event in events:
-                        failures = 0
                         await self._apply(event)
+                        # Not before: an event that always fails must not prevent the back-off.
+                        failures = 0
             except GatewayError as error:
                 reason = error.message
                 log.warning("background.stream_failed", agent_id=self._agent_id, reason=reason)
@@ -221,7 +222,8 @@ class BackgroundListener:
             self._start_resolving(event)
             return
         # In order, and so one at a time: a reply that cannot be stored holds up those behind it.
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
+        # Without a limit: an agent that is asked again may not report the reply any more.
+        for attempt in count(1):
             try:
                 await self._append(event)
             except _RETRYABLE as error:
@@ -234,8 +236,6 @@ class BackgroundListener:
             else:
                 return
             await self._clock.sleep(_BACKOFF.delay_s(attempt))
-        # The stream is opened again, and the agent sends what was not stored once more.
-        raise StoreUnavailable("a queued reply could not be stored; the agent is asked again")
 
     async def _append(self, reply: BackgroundReply) -> None:
         """Append a reply to the newest task of its session, unless one of its tasks has it."""
@@ -246,39 +246,58 @@ class BackgroundListener:
             for task_id in engine.session_tasks.find(reply.session_key)
         ]
         # First whether any task has it, then the newest takes it: the session may have gone on to
-        # another task between the reply and its repetition.
+        # another task between the reply and its repetition. A damaged task is left out: the stream
+        # would break at this reply each time it is opened.
+        readable: list[tuple[Engine, TaskId]] = []
         for engine, task_id in tasks:
-            if await has_reply(engine, task_id, artifact_id):
-                return
-        for engine, task_id in tasks:
-            active = engine.active_tasks.get(task_id)  # its first commit may be under way
-            if active is not None:
-                head = active.journal.head
-            elif (stored := await engine.store.tasks.read_task(None, task_id)) is not None:
-                head = stored.head
-            else:
-                continue
-            modes = output_modes(_rules(engine, head).output_modes)
-            parts = modes.filter(reply.parts)
-            if omitted := modes.omitted_text(reply.parts):
-                log.warning(
-                    "task.files_omitted",
-                    task_id=task_id,
-                    caller=head.scope.principal,
-                    account=head.scope.account,
-                    agent=None if head.binding is None else head.binding.agent_id,
-                    reason=omitted,
-                )
-            # Nothing that callers of this account accept: dropped, not offered to an older task.
-            if not has_content(parts):
-                return
-            to = f"a2a:{head.scope.account}"
-            artifact = reply_artifact(artifact_id, parts, session_key=reply.session_key, to=to)
-            if omitted:
-                metadata = {**(artifact.metadata or {}), **omitted_files([omitted])}
-                artifact = msgspec.structs.replace(artifact, metadata=metadata)
-            if await append_reply(engine, task_id, artifact):
-                return
+            try:
+                if await has_reply(engine, task_id, artifact_id):
+                    return
+                readable.append((engine, task_id))
+            except CorruptRecord as error:
+                log.warning("background.task_skipped", task_id=task_id, reason=error.message)
+        for engine, task_id in readable:
+            try:
+                if await self._append_to_task(engine, task_id, reply):
+                    return
+            except CorruptRecord as error:
+                log.warning("background.task_skipped", task_id=task_id, reason=error.message)
+
+    async def _append_to_task(
+        self, engine: Engine, task_id: TaskId, reply: BackgroundReply
+    ) -> bool:
+        """Append what callers of the task accept; False when there is no such task."""
+        active = engine.active_tasks.get(task_id)  # its first commit may be under way
+        if active is not None:
+            head = active.journal.head
+        elif (stored := await engine.store.tasks.read_task(None, task_id)) is not None:
+            head = stored.head
+        else:
+            return False
+        modes = output_modes(_rules(engine, head).output_modes)
+        parts = modes.filter(reply.parts)
+        if omitted := modes.omitted_text(reply.parts):
+            log.warning(
+                "task.files_omitted",
+                task_id=task_id,
+                caller=head.scope.principal,
+                account=head.scope.account,
+                agent=None if head.binding is None else head.binding.agent_id,
+                reason=omitted,
+            )
+        # Nothing that callers of this account accept: dropped, not offered to an older task.
+        if not has_content(parts):
+            return True
+        artifact = reply_artifact(
+            reply_artifact_id(reply.session_key, reply.reply_id),
+            parts,
+            session_key=reply.session_key,
+            to=f"a2a:{head.scope.account}",
+        )
+        if omitted:
+            metadata = {**(artifact.metadata or {}), **omitted_files([omitted])}
+            artifact = msgspec.structs.replace(artifact, metadata=metadata)
+        return await append_reply(engine, task_id, artifact)
 
     # ---------------------------------------------------------------- resolved pauses
 
@@ -297,7 +316,8 @@ class BackgroundListener:
         job.add_done_callback(lambda _: self._resolving.discard(key))
 
     async def _resolve(self, pause: PauseResolved) -> None:
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
+        # Without a limit: the agent reports a resolved pause once.
+        for attempt in count(1):
             try:
                 for engine in self._engines:
                     await resolve_pause(engine, pause)

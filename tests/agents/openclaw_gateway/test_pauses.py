@@ -32,6 +32,7 @@ from openclaw_a2a.model.agent_event import (
     InputRequired,
     MessageEnd,
     Note,
+    PauseResolved,
     RecentTask,
     Reply,
     TextDelta,
@@ -229,6 +230,54 @@ async def test_a_pause_resolved_elsewhere_continues_without_a_message(
     assert not any(isinstance(event, Note) for event in events)
     assert Reply.of_text("Answered elsewhere.") in events
     assert len(asking.methods("agent")) == 1
+
+
+async def test_the_state_of_a_pause_is_requested_again_after_a_temporary_error(
+    asking: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    pause = last(await run_turn(agent, make_turn_for()))
+
+    @asking.on("question.get")
+    async def get(request: GatewayRequest) -> None:
+        if len(asking.methods("question.get")) == 1:
+            await request.refuse({"code": "UNAVAILABLE", "message": "busy", "retryable": True})
+        else:
+            await request.answer({"question": {**QUESTION, "status": "answered"}})
+
+    events = cast("AsyncGenerator[BackgroundEvent]", agent.background_events([]))
+    with anyio.fail_after(240):
+        over = await anext(events)
+    await events.aclose()
+    assert isinstance(over, PauseResolved)
+    assert (over.task_id, over.resume) == ("task-c-1", pause.resume)
+    assert asking.entries == 1
+
+
+async def test_a_question_answered_before_its_request_is_handled_continues_the_task(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    @gateway.on("agent")
+    async def ask(request: GatewayRequest) -> None:
+        # The run and the watcher have a queue each, so the watcher may be ahead of the run.
+        await request.event("question.resolved", {"id": "ask-1", "status": "answered"})
+        await request.event("question.requested", QUESTION)
+
+    gateway.answers["question.get"] = {"question": {**QUESTION, "status": "answered"}}
+    events = cast("AsyncGenerator[BackgroundEvent]", agent.background_events([]))
+    reported: list[BackgroundEvent] = []
+
+    async def watch() -> None:
+        reported.append(await anext(events))
+
+    with anyio.fail_after(240):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            await gateway.wait_for("agents.list")
+            last(await run_turn(agent, make_turn_for()))
+    await events.aclose()
+    [over] = reported
+    assert isinstance(over, PauseResolved)
+    assert over.task_id == "task-c-1"
 
 
 async def test_the_answer_to_a_pause_whose_run_is_gone_starts_a_new_run(

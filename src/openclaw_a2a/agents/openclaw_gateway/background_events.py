@@ -224,8 +224,9 @@ class BackgroundWatcher:
         if payload is None:
             return
         if item.event != "chat":
-            if any(pause.id == payload.id for _, pause in self._runs.list_pauses()):
-                self._schedule(_Check(pause_id=payload.id), delay_s=SETTLE_S)
+            # Also for an unknown pause: its run may not have handled the request yet. The check
+            # does nothing when the pause is unknown then, too.
+            self._schedule(_Check(pause_id=payload.id), delay_s=SETTLE_S)
             return
         session = find_our_session(payload.session_key, self._agent_id)
         if session is not None and payload.state in _END_STATES:
@@ -311,7 +312,9 @@ class BackgroundWatcher:
         except AgentFailed:
             return "forgotten"  # it ended long ago, or before a restart of OpenClaw
         except AgentUnavailable:
-            return _PENDING  # it is checked again at the next connection
+            # The connection may stay up, so no reconnect would repeat the check.
+            self._schedule(_Check(pause_id=pause.id), delay_s=_RETRY_S)
+            return _PENDING
         return (response.question or response.approval or response).status or _PENDING
 
 
