@@ -195,6 +195,7 @@ class CallSubmission(msgspec.Struct, frozen=True):
             message=message,
             is_blocking=False,
             make_delivery=make_delivery,
+            is_part_of_run=call.parent is not None,
             internal_origin=InternalOrigin(call.session_key, provenance, make_record),
         )
         # One transaction, so a crash leaves either nothing, or a call whose task recovery runs
