@@ -19,7 +19,7 @@ from tests.calls.call_gateway import (
     main_session,
 )
 
-from openclaw_a2a.engine.engine import SystemClock
+from openclaw_a2a.engine.engine import Engine, SystemClock
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import Record, Recovery, Store
 
@@ -50,10 +50,14 @@ async def closed_gateway(
         yield one
 
 
-def store_of(gateway: CallGateway) -> Store:
+def engine_of(gateway: CallGateway) -> Engine:
     assert gateway.running is not None
     [engine] = gateway.running.engines.values()
-    return engine.store
+    return engine
+
+
+def store_of(gateway: CallGateway) -> Store:
+    return engine_of(gateway).store
 
 
 async def records_of(gateway: CallGateway) -> list[Json]:
@@ -430,3 +434,44 @@ async def test_a_debate_goes_on_where_it_was(
     asked = {(one["correlationId"], one["skill"]) for one in debaters.asked}
     assert sorted(skill for _, skill in asked) == sorted(STEPS)
     assert len(closed_gateway.host.attempts) == 1
+
+
+async def hold_first_step(gateway: CallGateway) -> Debaters:
+    """Start a debate and hold its first step."""
+    debaters = Debaters(gateway, "propose")
+    asked = {**DEBATE, "wait": False}
+    await gateway.call_tool(gateway.client("a"), "debate_call", asked)
+    await debaters.held.asked.wait()
+    return debaters
+
+
+async def assert_concluded_once(gateway: CallGateway, debaters: Debaters) -> None:
+    [outcome] = await gateway.host.wait_messages(A)
+    assert outcome["output"]["status"] in ("resolved", "unresolved")
+    assert sorted(one["skill"] for one in debaters.asked) == sorted(STEPS)
+
+
+@pytest.mark.requirement("calls.debate.restart")
+async def test_a_debate_whose_step_ends_while_the_gateway_stops_goes_on_after_the_restart(
+    closed_gateway: CallGateway,
+) -> None:
+    debaters = await hold_first_step(closed_gateway)
+    await engine_of(closed_gateway).drain(0)
+    debaters.held.go.set()
+    with anyio.fail_after(240):
+        while "call-not-accepted" not in [
+            one["event"] for one in await closed_gateway.read_audit()
+        ]:
+            await checkpoint()
+    await closed_gateway.reopen()
+    await assert_concluded_once(closed_gateway, debaters)
+
+
+@pytest.mark.requirement("calls.debate.restart")
+async def test_a_debate_ends_on_a_replica_that_the_operator_drains(
+    closed_gateway: CallGateway,
+) -> None:
+    debaters = await hold_first_step(closed_gateway)
+    engine_of(closed_gateway).is_draining = True
+    debaters.held.go.set()
+    await assert_concluded_once(closed_gateway, debaters)

@@ -16,7 +16,8 @@ from tests.calls.call_gateway import (
     tool_request,
 )
 
-from openclaw_a2a.ports import Recovery, Store
+from openclaw_a2a.model.errors import StoreUnavailable
+from openclaw_a2a.ports import Accepted, Duplicate, Recovery, Store, Submission
 
 A = main_session("a")
 
@@ -186,3 +187,28 @@ async def test_a_call_that_a_stopping_gateway_leaves_unanswered_is_pending(
     await gateway.open()
     [outcome] = await gateway.host.wait_messages(A)
     assert outcome["output"] == "at last"
+
+
+async def test_a_call_that_is_not_stored_is_not_counted_although_its_caller_disconnected(
+    gateway: CallGateway,
+) -> None:
+    await gateway.reopen({"limits.perAgentCalls": 1})
+    tasks = store_of(gateway).tasks
+    store_submission = tasks.submit
+    stored: asyncio.Future[Accepted | Duplicate] = asyncio.get_running_loop().create_future()
+    has_come = asyncio.Event()
+
+    def hold(_submission: Submission) -> "asyncio.Future[Accepted | Duplicate]":
+        has_come.set()
+        return stored
+
+    tasks.submit = hold  # pyright: ignore[reportAttributeAccessIssue] - a fault
+    async with gateway.waiting_call("a", "b"):
+        await has_come.wait()
+    tasks.submit = store_submission  # pyright: ignore[reportAttributeAccessIssue] - as it was
+    refused = await gateway.call("a", "c")
+    assert "limits.perAgentCalls" in refused["error"]
+    stored.set_exception(StoreUnavailable("the disk is full"))
+    with anyio.fail_after(240):
+        while (await gateway.call("a", "c"))["status"] != "pending":
+            await checkpoint()

@@ -140,6 +140,23 @@ async def test_change_whose_caller_is_cancelled_after_the_append_reaches_listene
     assert (await bench.repository.get(None, objective_id)).objective.name == "Fete"
 
 
+async def test_a_stored_change_is_published_although_the_write_beside_it_fails(
+    bench: Bench,
+) -> None:
+    objective_id = await bench.create()
+    subscription = await bench.repository.subscribe(None, objective_id, None)
+    params = UpdateObjective(objective_id, status=STATUS.WORKING)
+
+    async def fail() -> None:
+        raise StoreUnavailable("the disk is full")
+
+    with pytest.raises(StoreUnavailable):
+        await bench.repository.change(None, objective_id, update_objective, params, alongside=fail)
+    [state] = bench.repository.list_open()
+    assert state.objective.status is STATUS.WORKING
+    assert await subscription.next_operations(WAIT_S)
+
+
 async def test_deletion_whose_caller_is_cancelled_is_completed(bench: Bench) -> None:
     objective_id = await bench.create()
     is_checking, may_delete = asyncio.Event(), asyncio.Event()

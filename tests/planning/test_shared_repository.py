@@ -18,6 +18,7 @@ class ControlledReads:
     """What replicas share, which has no objectives; its second read fails."""
 
     id = "a"
+    poll_s = 0.01
 
     def __init__(self) -> None:
         self.reads = 0
@@ -58,3 +59,48 @@ async def test_a_comparison_that_failed_is_made_again_for_who_waited_for_it() ->
             await others[0]
         await asyncio.gather(*others[1:])
     assert replicas.reads == 3, "the fourth waited for a read that succeeded"
+
+
+class FailingHeads:
+    """The logs of a store; the list of their heads fails when the test says so."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.failures = 0
+        self.was_read = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def list_log_heads(self, kind: str, *, after: str, limit: int) -> Any:
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("the database is away")
+        self.was_read.set()
+        return await self._inner.list_log_heads(kind, after=after, limit=limit)
+
+
+async def test_a_comparison_of_archived_objectives_that_failed_is_made_again_soon() -> None:
+    store = create_store("memory", path=None)
+    await store.open()
+    replicas: Any = ControlledReads()
+    replicas.may_end.set()
+    logs: Any = FailingHeads(store.logs)
+    repository = SharedObjectiveRepository(
+        logs,
+        store.records,
+        Supervisor("test"),
+        replicas=replicas,
+        now=lambda: datetime(2026, 1, 5, 10, tzinfo=UTC),
+        new_id=lambda: "n",
+        limits=PlanLimits(),
+    )
+    await repository.load_index()
+    logs.was_read.clear()
+    logs.failures = 1
+    repository.on_changed(None)
+    following = asyncio.create_task(repository.follow())
+    async with asyncio.timeout(TIMEOUT_S):
+        await logs.was_read.wait()
+    following.cancel()
+    assert not logs.failures

@@ -47,7 +47,7 @@ from openclaw_a2a.engine.audit_log import About, acting
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.delivery import DeliveryState, delivery_id
-from openclaw_a2a.model.errors import GatewayError, Overloaded
+from openclaw_a2a.model.errors import Draining, GatewayError, Overloaded
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, TaskId
 from openclaw_a2a.model.message import format_timestamp
 from openclaw_a2a.model.records import StoredTask, encode_json
@@ -282,7 +282,7 @@ class CallService:
                 caller, origin, request, debate=debate, call_id=call_id
             )
             try:
-                await self._accept(new)
+                await self._accept_step(new)
             except Overloaded as error:
                 return Outcome(CallStatus.ERROR, error=error.message)
         settled = await self._calls.wait_settled(call_id)
@@ -291,6 +291,18 @@ class CallService:
         if settled.status is CallStatus.TIMEOUT:
             return Outcome(CallStatus.TIMEOUT, error=f"no answer within {settled.timeout_ms} ms")
         return read_outcome(await self._read_task(settled))
+
+    async def _accept_step(self, new: NewCall) -> None:
+        """Raises: Overloaded, StoreUnavailable."""
+        while True:
+            try:
+                await self._accept(new)
+            except Draining as error:
+                # No outcome: when the gateway stops, the debate is interrupted while it waits here,
+                # and goes on after the restart.
+                await self._engine.clock.sleep(error.retry_after_s)
+            else:
+                return
 
     # ---------------------------------------------------------------- for the operator
 

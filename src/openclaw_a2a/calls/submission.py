@@ -1,6 +1,8 @@
 """Accepts calls: builds the record and stores it together with the callee's task."""
 
+import asyncio
 import json
+from contextlib import suppress
 
 import msgspec
 
@@ -10,7 +12,8 @@ from openclaw_a2a.calls.policy import AgentDirectory, RoutingRules
 from openclaw_a2a.calls.repository import CallRepository
 from openclaw_a2a.calls.request import CallRequest
 from openclaw_a2a.engine.engine import AccountRules, Engine
-from openclaw_a2a.engine.tasks.active_task import TaskCreated
+from openclaw_a2a.engine.tasks.active_task import DuplicateRun, TaskCreated
+from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit, wait_created
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, OutcomeRoute
 from openclaw_a2a.model.delivery import Delivery, new_delivery
@@ -195,6 +198,7 @@ class CallSubmission(msgspec.Struct, frozen=True):
             message=message,
             is_blocking=False,
             make_delivery=make_delivery,
+            is_part_of_run=call.parent is not None,
             internal_origin=InternalOrigin(call.session_key, provenance, make_record),
         )
         # One transaction, so a crash leaves either nothing, or a call whose task recovery runs
@@ -202,21 +206,45 @@ class CallSubmission(msgspec.Struct, frozen=True):
         run_agent = BUILT_IN_AGENT if call.skill in BUILT_IN_SKILLS else call.callee
         try:
             run = await submit(self.engine, request, AccountRules(_ACCOUNT, run_agent))
+        except GatewayError:
+            self._remove(stored)
+            raise
+        try:
+            return await self._wait_accepted(run, call.id, stored)
+        except asyncio.CancelledError:
+            # The caller has disconnected; the store may still refuse the call.
+            job = self._remove_refused(run, call.id, stored)
+            self.engine.supervisor.spawn("remove-refused-call", job)
+            raise
+
+    async def _remove_refused(
+        self, run: ActiveRun | DuplicateRun, call_id: CallId, stored: list[Call]
+    ) -> None:
+        with suppress(GatewayError):
+            await self._wait_accepted(run, call_id, stored)
+
+    async def _wait_accepted(
+        self, run: ActiveRun | DuplicateRun, call_id: CallId, stored: list[Call]
+    ) -> Call:
+        """The call once it is stored; removed from the cache if it is not."""
+        try:
             created = await wait_created(self.engine, run)
         except GatewayError:
-            for accepted in stored:
-                self.calls.remove(accepted)
+            self._remove(stored)
             raise
         task_id = created.task.id if isinstance(created, TaskCreated) else None
         if stored and task_id == stored[0].task_id:
             return stored[0]
         # The step of a debate that another replica has asked: its call is the one that counts.
-        for accepted in stored:
-            self.calls.remove(accepted)
-        known = await self.calls.fetch(call.id)
+        self._remove(stored)
+        known = await self.calls.fetch(call_id)
         if known is None:
-            raise StoreUnavailable(f"call {call.id} was made before, and is purged since")
+            raise StoreUnavailable(f"call {call_id} was made before, and is purged since")
         return known
+
+    def _remove(self, calls: list[Call]) -> None:
+        for call in calls:
+            self.calls.remove(call)
 
 
 def _return_session(caller: Caller) -> SessionKey:

@@ -264,6 +264,8 @@ class Engine:
         # New for each process: the runs of any other owner were left by one that is gone.
         self._owner = OwnerId(new_id())
         self.is_draining = False
+        self.is_ending = False
+        """True from the first step of a stop on; a replica that the operator drains goes on."""
         self.is_stopping = False
         self.is_forcing = False
         """True when what still runs is cancelled even in its clean-up and commits no end."""
@@ -606,7 +608,7 @@ class Engine:
     async def drain(self, timeout_s: float) -> int:
         """Accept nothing more and let runs end; the number of runs left after the timeout."""
         # `submit` refuses from here on; runs that are queued already still get their turn.
-        self.is_draining = True
+        self.is_draining = self.is_ending = True
         runs = [run for run in self.runs.values() if not run.slot.is_elsewhere]
         tasks = [run.task for run in runs if run.task is not None]
         if tasks and timeout_s > 0:
@@ -616,7 +618,7 @@ class Engine:
     async def stop(self) -> None:
         """End everything here. Unfinished runs stay in the store for the next start to find."""
         # The flags first: a run that is submitted or gets its turn from now on stops by itself.
-        self.is_draining = self.is_stopping = True
+        self.is_draining = self.is_ending = self.is_stopping = True
         for run in list(self.runs.values()):
             if isinstance(run.agent, SupportsDetach):
                 run.agent.detach()  # its work is found again at the next start: do not end it

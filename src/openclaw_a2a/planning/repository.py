@@ -520,17 +520,23 @@ class ObjectiveRepository:
         # Both before anything is awaited: the store commits writes of one turn together.
         appending = self._logs.append_log(append)
         also = None if alongside is None else alongside()
+        failure: GatewayError | None = None
         try:
             is_appended = await appending
         finally:
             if also is not None:
-                await also
-        if not is_appended:
-            return False
-        summary = self._publish(change)
-        if is_archived:
-            await self._save_summary(summary)
-        return True
+                try:
+                    await also
+                except GatewayError as error:
+                    failure = error
+        # Also when the other write failed: the change is durable.
+        if is_appended:
+            summary = self._publish(change)
+            if is_archived:
+                await self._save_summary(summary)
+        if failure is not None:
+            raise failure
+        return is_appended
 
     def _publish(self, change: Change) -> ObjectiveSummary:
         """After the append: replace the state in memory, and notify subscribers and listeners.

@@ -111,8 +111,14 @@ class SharedObjectiveRepository(ObjectiveRepository):
                 for objective_id in told:
                     await self._follow_one(objective_id)
                 if self._must_compare_all or now() >= compare_all_at:
-                    self._must_compare_all, compare_all_at = False, now() + _ALL_S
-                    await self._compare_archived()
+                    # Before the comparison: a change that is told of meanwhile needs another one.
+                    self._must_compare_all = False
+                    try:
+                        await self._compare_archived()
+                    except GatewayError:
+                        self._must_compare_all = True
+                        raise
+                    compare_all_at = now() + _ALL_S
                 if self._must_compare or now() >= compare_at:
                     self._must_compare = False
                     compare_at = now() + self._replicas.poll_s

@@ -2,8 +2,10 @@
 
 import json
 import os
+import resource
 import signal
 import sys
+import tempfile
 
 import anyio
 import anyio.to_thread
@@ -95,6 +97,23 @@ async def test_message_too_long_for_an_argument_is_passed_in_a_file(
     assert await text(serve(), make_turn("x" * 1_000_000)) == "read 1000000"
     path = openclaw.starts()[0][openclaw.starts()[0].index("--message-file") + 1]
     assert not await anyio.Path(path).exists()
+
+
+async def test_a_message_that_cannot_be_written_to_its_file_leaves_no_file(
+    openclaw, serve, text, make_turn, monkeypatch
+):
+    folder = openclaw.folder / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    agent, (soft, hard) = serve(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Stands for a full disk: the first part of the message is written, the rest is refused.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            await text(agent, make_turn("x" * 1_000_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(folder.iterdir()) == []
 
 
 async def test_working_directory_and_variables_are_the_commands(openclaw, serve, text, make_turn):

@@ -404,6 +404,11 @@ async def _message_file(text: str) -> AsyncGenerator[str]:
 
 def _write_private(content: bytes) -> Path:
     descriptor, name = tempfile.mkstemp(prefix="openclaw-a2a-", suffix=".txt")
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    return Path(name)
+    path = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    except OSError:  # such as a full disk: what was written of the message must not stay
+        path.unlink(missing_ok=True)
+        raise
+    return path

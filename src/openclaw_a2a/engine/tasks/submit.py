@@ -118,6 +118,8 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     """True for a message that can only be an answer: refused unless its task waits for one."""
     address: str = ""
     """Where the message came from, for the audit log."""
+    is_part_of_run: bool = False
+    """True when a run that was accepted before needs it: a replica that drains accepts it."""
     is_from_peer: bool = False
     """True for a message that came to an endpoint: the policy decides about it."""
     is_decided: bool = False
@@ -159,7 +161,7 @@ async def submit(
     message = request.message
     if engine.replication is not None and request.held_as is None:
         return await _submit_shared(engine, engine.replication, request, rules)
-    check_submission(engine, message, rules)
+    check_submission(engine, message, rules, is_part_of_run=request.is_part_of_run)
     body_hash = hash_message(request.original_message or message)
     is_deduplicated = _is_deduplicated(engine, request)
     if is_deduplicated:
@@ -383,9 +385,12 @@ async def find_duplicate(
     return None if known is None else DuplicateRun(known, request.scope, message_id)
 
 
-def check_submission(engine: Engine, message: Message, rules: AccountRules) -> None:
+def check_submission(
+    engine: Engine, message: Message, rules: AccountRules, *, is_part_of_run: bool = False
+) -> None:
     """Refuse what cannot be accepted, whoever sends it. Raises: as `submit`."""
-    if engine.is_draining:
+    # A gateway that stops refuses also parts of runs: what it begins now would be interrupted.
+    if engine.is_ending or (engine.is_draining and not is_part_of_run):
         raise Draining("the gateway is stopping; try again when it is back", retry_after_s=5)
     if references := message.reference_task_ids:
         most, setting = engine.limits.reference_tasks, "limits.referenceTasks"
