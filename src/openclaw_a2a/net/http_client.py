@@ -4,6 +4,7 @@ Every HTTP request that the gateway makes goes through here. Importing it loads 
 about 150 ms: modules on the way of `openclaw-a2a up` import it where they first need it.
 """
 
+import errno
 import os
 import socket
 import ssl
@@ -139,6 +140,8 @@ def describe_connect_failure(error: BaseException) -> str:
         if isinstance(seen, OSError) and seen.errno is not None:
             # Event loops put the address where the reason should be.
             return os.strerror(seen.errno).lower()
+        if isinstance(seen, (TimeoutError, httpx2.ConnectTimeout)):
+            return os.strerror(errno.ETIMEDOUT).lower()
         seen = seen.__cause__ or seen.__context__
     return str(error) or type(error).__name__
 
