@@ -210,7 +210,8 @@ WITHOUT_OWNER = {
     "calls/loop_guard.py::CallHistory.origin_of": "of the calls in a session of the caller",
     "calls/outcome_delivery.py": "brings an outcome to the caller that the call names",
     "calls/repository.py": BY_REPOSITORY,
-    "calls/submission.py::CallSubmission.submit": "of the call that its caller is making",
+    "calls/submission.py::CallSubmission._wait_accepted": "of the call that its caller is making",
+    "calls/submission.py::CallSubmission._remove": "calls that were just made, no repository",
     "calls/service.py::CallService._read_task": FOUND,
     "calls/service.py::CallService._delivery_problem": FOUND,
     "calls/service.py::CallService._timestamps": FOUND,
@@ -222,7 +223,7 @@ WITHOUT_OWNER = {
     "remote/handles.py::RecordHandleStore": BY_REPOSITORY,
     "remote/agent_adapter.py::read_remote_task_id": "of a run that was found within the scope",
     "remote/agent_adapter.py::RemoteRun._load_checkpoint": "that of the run itself, by its id",
-    "remote/agent_adapter.py::RemoteRun._set_task": "that of the run itself, by its id",
+    "remote/agent_adapter.py::RemoteRun._store_checkpoint": "that of the run itself, by its id",
     "library/openclaw_tasks.py": "the program around it is the only caller",
     "library/remote_agents.py": "the program around it is the only caller",
 }
