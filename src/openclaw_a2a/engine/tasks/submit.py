@@ -81,10 +81,10 @@ from openclaw_a2a.ports import (
     TaskFilter,
 )
 
-log = get_logger(__name__)
-
 if TYPE_CHECKING:
     from openclaw_a2a.engine.replication import Replication
+
+log = get_logger(__name__)
 
 _MAX_HELD = 100_000
 
@@ -775,9 +775,9 @@ async def _find_result(
     newest = await engine.store.tasks.find_duplicate(sent.scope, sent.message_id)
     if newest is not None and newest.answer is not None:  # answered since the duplicate was read
         return decode_answer(newest.answer)
-    is_unfinished = any(record.id == duplicate.run_id for record in engine.abandoned)
-    is_unfinished = is_unfinished or duplicate.run_id in engine.doubtful_runs
-    if is_unfinished or duplicate.run_id in engine.runs:
+    run_id = duplicate.run_id
+    is_abandoned = any(record.id == run_id for record in engine.abandoned)
+    if is_abandoned or run_id in engine.doubtful_runs or run_id in engine.runs:
         raise Overloaded("this message is being answered; ask again shortly", retry_after_s=1)
     raise TaskNotFound(
         f"task {duplicate.task_id} of this message was deleted; use a new message id"
