@@ -280,6 +280,29 @@ async def test_a_question_answered_before_its_request_is_handled_continues_the_t
     assert over.task_id == "task-c-1"
 
 
+async def test_a_question_whose_answer_was_reported_to_nobody_continues_the_task(
+    asking: ScriptedGateway, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(road="websocket", connect_seconds=60, timeouts=Timeouts(pause_check_s=0.01))
+    pause = last(await run_turn(agent, make_turn_for()))
+    asking.answers["question.get"] = {"question": {**QUESTION, "status": "pending"}}
+    events = cast("AsyncGenerator[BackgroundEvent]", agent.background_events([]))
+    with anyio.fail_after(240):
+        async with anyio.create_task_group() as tasks:
+
+            async def answer() -> None:
+                await asking.wait_for("question.get")
+                # Without an event: it came before the run had handled the request.
+                asking.answers["question.get"] = {"question": {**QUESTION, "status": "answered"}}
+
+            tasks.start_soon(answer)
+            over = await anext(events)
+    await events.aclose()
+    assert isinstance(over, PauseResolved)
+    assert (over.task_id, over.resume) == ("task-c-1", pause.resume)
+    assert len(asking.methods("question.get")) > 1
+
+
 async def test_the_answer_to_a_pause_whose_run_is_gone_starts_a_new_run(
     asking: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:

@@ -420,7 +420,7 @@ class OpenClawGatewayAgent(EventAgent):
                 agent_id = self._options.agent_id
                 if not agent_id:
                     await anyio.sleep(_AGENT_ID_RETRY_S)
-        watcher = BackgroundWatcher(connection, agent_id, self._agents)
+        watcher = BackgroundWatcher(connection, agent_id, self._agents, self._timeouts)
         async with aclosing(watcher.events(recent)) as events:
             async for event in events:
                 yield event

@@ -34,6 +34,7 @@ from openclaw_a2a.agents.openclaw_gateway.pending_input import OperatorDetails
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, decode_as
 from openclaw_a2a.agents.openclaw_gateway.runs import (
     Pause,
+    Timeouts,
     find_our_session,
     openclaw_session_key,
 )
@@ -142,6 +143,9 @@ class _Check(msgspec.Struct, frozen=True):
     pause_id: str = ""
 
 
+_ALL_PAUSES: Final = _Check()
+
+
 class BackgroundWatcher:
     """Watches our sessions with one agent of a gateway.
 
@@ -150,12 +154,17 @@ class BackgroundWatcher:
     """
 
     def __init__(
-        self, connection: GatewayConnection, agent_id: str, agents: OpenClawAgents
+        self,
+        connection: GatewayConnection,
+        agent_id: str,
+        agents: OpenClawAgents,
+        timeouts: Timeouts,
     ) -> None:
         self._connection = connection
         self._runs = connection.runs
         self._agent_id = agent_id
         self._agents = agents
+        self._timeouts = timeouts
         self._sessions: OrderedDict[SessionKey, float | None] = OrderedDict()
         """Watched sessions, least recently used first, with the end of our last task there (in
         milliseconds) where that is known."""
@@ -213,8 +222,7 @@ class BackgroundWatcher:
             except AgentError:
                 await anyio.sleep(_RETRY_S)
         await self._agents.refresh(self._connection)
-        for _, pause in self._runs.list_pauses():
-            self._schedule(_Check(pause_id=pause.id), delay_s=0)
+        self._checks[_ALL_PAUSES] = anyio.current_time()
         # The last used first: its owner is the most likely to wait.
         for session in reversed(self._sessions):
             self._schedule(_Check(session), delay_s=0)
@@ -224,8 +232,8 @@ class BackgroundWatcher:
         if payload is None:
             return
         if item.event != "chat":
-            # Also for an unknown pause: its run may not have handled the request yet. The check
-            # does nothing when the pause is unknown then, too.
+            # Also for an unknown pause: its run may not have handled the request yet. If it is
+            # unknown when it is checked, too, the next check of all pauses finds it resolved.
             self._schedule(_Check(pause_id=payload.id), delay_s=SETTLE_S)
             return
         session = find_our_session(payload.session_key, self._agent_id)
@@ -240,6 +248,10 @@ class BackgroundWatcher:
             self._checks[check] = anyio.current_time() + delay_s
 
     async def _run_check(self, check: _Check) -> Sequence[BackgroundEvent]:
+        if check == _ALL_PAUSES:
+            # Not by `_schedule`, which drops checks: this one must be there to the end.
+            self._checks[check] = anyio.current_time() + self._timeouts.pause_check_s
+            return await self._resolved_pauses(*[pause.id for _, pause in self._runs.list_pauses()])
         if check.session is None:
             return await self._resolved_pauses(check.pause_id)
         try:
@@ -286,11 +298,11 @@ class BackgroundWatcher:
                 reported.append(BackgroundReply(session, entry.id, parts))
         return reported
 
-    async def _resolved_pauses(self, pause_id: str) -> list[PauseResolved]:
-        """The tasks that waited for this question or approval; empty while it is pending."""
+    async def _resolved_pauses(self, *pause_ids: str) -> list[PauseResolved]:
+        """The tasks that waited for these questions and approvals and need not any longer."""
         resolved: list[PauseResolved] = []
         for task_id, pause in self._runs.list_pauses():
-            if pause.id != pause_id:
+            if pause.id not in pause_ids:
                 continue
             status = await self._pause_status(pause)
             # Read after the request: a turn may have answered the pause meanwhile.

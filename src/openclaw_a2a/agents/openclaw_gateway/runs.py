@@ -21,6 +21,7 @@ class Timeouts(msgspec.Struct, frozen=True):
     lookup_poll_s: float = 5.0  # for one `agent.wait` of a run that is not shown as live
     stop_s: float = 60.0  # for an aborted run to end
     abort_retry_s: float = 5.0  # between two `chat.abort` requests
+    pause_check_s: float = 60.0  # between two looks at everything that tasks wait for
 
 
 MAX_RUN_IDS: Final = 20
