@@ -54,7 +54,7 @@ def gateway(openclaw: OpenClaw, tmp_path: Path) -> Iterator[DemoGateway]:
         yield running
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_a_task_leads_to_its_session_in_the_interface_of_openclaw(
     openclaw: OpenClaw, gateway: DemoGateway, visit: OpenBrowser, take_picture: TakePicture
 ) -> None:

@@ -17,6 +17,8 @@ from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 
 Json = Any
 DEADLINE_S = 240.0
+POLL_S = 0.2
+"""Peers that poll without a pause reach their limit of requests on a busy machine."""
 RPC = "/a2a/jsonrpc"
 EXTENSION = "https://github.com/zeroasterisk/a2a-opt/v1"
 
@@ -128,6 +130,7 @@ class Peer:
             "state"
         ] != f"TASK_STATE_{state}":
             assert time.monotonic() < deadline, found
+            time.sleep(POLL_S)
 
     @contextlib.contextmanager
     def stream(self, text: str) -> Iterator[httpx2.Response]:
