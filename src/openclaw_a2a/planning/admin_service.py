@@ -242,7 +242,7 @@ class AdminService(msgspec.Struct, frozen=True):
                     f"The id {state.id[:80]!r} cannot be used: it must be {OBJECTIVE_PREFIX} and "
                     "small letters and digits, with single hyphens between."
                 )
-            change = Change(state, self.repository.command_context)
+            change = Change(state, self.repository.command_context())
             await self._restart_lost_steps(change)
             imported = await self.repository.create(change, lines)
         except (PlanItemNotFound, StatusChangeNotAllowed) as error:

@@ -219,7 +219,7 @@ class StepExecutor:
         self.task_sync = TaskSync(engine, repository, policy, wake=self._queue.add)
         self._planner = Planner(engine, repository, self.task_sync)
         # Called after the append, so the worker that this wakes finds the change in memory.
-        repository.add_listener(lambda change: self._queue.add(change.state.objective.id))
+        repository.add_listener(lambda change: self._queue.add(change.state.id))
         repository.when_adopted(self._continue)
         # The replica that changed it may have died before it stopped what was to be stopped, and
         # could not know of a step that was being started here.

@@ -56,6 +56,7 @@ class ObjectiveState(msgspec.Struct):
     a caller asked for: it waits for no back-off.
     """
 
+    id: ObjectiveId
     objective: Objective
     owner: Scope
     seq: int
@@ -71,14 +72,9 @@ class ObjectiveState(msgspec.Struct):
     at_once: frozenset[PlanTaskId] = frozenset()
 
     @property
-    def id(self) -> ObjectiveId:
-        """The objective's id."""
-        return self.objective.id
-
-    @property
     def is_held(self) -> bool:
         """True when a caller chose the objective's status, so that nothing starts by itself."""
-        return self.objective.id in self.held
+        return self.id in self.held
 
     def plan(self, plan_id: PlanId) -> Plan:
         """The plan with this id. Raises: PlanItemNotFound."""
@@ -179,7 +175,7 @@ class ObjectiveState(msgspec.Struct):
 
     def is_running(self, item_id: str) -> bool:
         """True when a plan, or the objective itself, is executed; a paused objective pauses all."""
-        objective_mode = self.execution.get(self.objective.id)
+        objective_mode = self.execution.get(self.id)
         own_mode = self.execution.get(item_id)
         return (own_mode or objective_mode) == RUNNING and objective_mode != PAUSED
 
@@ -281,7 +277,7 @@ def initial_state(data: ops.ObjectiveCreated, operation: Operation) -> Objective
     members, at = asdict(data), operation.at
     owner = members.pop("owner") or LOCAL_OWNER
     objective = Objective(**members, created_at=at, updated_at=at)
-    return ObjectiveState(objective, owner, seq=operation.seq, at=at)
+    return ObjectiveState(data.id, objective, owner, seq=operation.seq, at=at)
 
 
 class ReplayWarning(msgspec.Struct, frozen=True):
