@@ -74,7 +74,12 @@ class Waiters:
 
     @contextmanager
     def expect(self, waiter: WaitingCaller, call_id: CallId) -> Generator[None]:
-        """Let a caller wait for a call, within the block."""
+        """Offer the outcome of a call to a waiting caller only, within the block.
+
+        To be entered before the call is accepted: its callee may answer in the same moment. The
+        outcome is delivered when the result is written (`OutcomeDelivery.mark_written`), and sent
+        when the caller disconnects before.
+        """
         if not self._is_closed:
             settled: asyncio.Future[Settled | None] = asyncio.get_running_loop().create_future()
             self._waiting[call_id] = waiter, settled
