@@ -274,7 +274,7 @@ class OutcomeStates:
         # From before the message is sent: the session's agent may call others at once.
         if (is_sending or state is _S.PROCESSING) and session_key is not None:
             self.in_sessions.setdefault(session_key, set()).add(call.id)
-        else:
+        elif session_key in self.in_sessions:
             self._leave_session(call.id, session_key)
 
     def forget_all(self) -> None:

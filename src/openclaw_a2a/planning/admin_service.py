@@ -99,10 +99,8 @@ class AdminService(msgspec.Struct, frozen=True):
 
     async def find_name(self, objective_id: str) -> str:
         """The name of an objective; empty: there is none."""
-        try:
-            return (await self.repository.get(None, ObjectiveId(objective_id))).objective.name
-        except PlanItemNotFound:
-            return ""
+        state = await self.repository.find(None, ObjectiveId(objective_id))
+        return "" if state is None else state.objective.name
 
     async def act(self, objective_id: str, action: str) -> JsonObject:
         """Run, pause, resume, replan or cancel an objective.

@@ -532,7 +532,7 @@ class ObjectiveRepository:
 def replay_log(stored: StoredLog) -> ObjectiveState | None:
     """The state that a log describes; what is not readable is logged and left out."""
     replayed = replay(line.body for line in stored.lines)
-    for problem in [*stored.problems, *(one.message for one in replayed.warnings)]:
+    for problem in (*stored.problems, *replayed.warnings):
         log.warning("planning.log_line_skipped", objective_id=stored.id, reason=problem)
     if replayed.state is None:
         return None

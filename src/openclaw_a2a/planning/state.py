@@ -280,25 +280,19 @@ def initial_state(data: ops.ObjectiveCreated, operation: Operation) -> Objective
     return ObjectiveState(data.id, objective, owner, seq=operation.seq, at=at)
 
 
-class ReplayWarning(msgspec.Struct, frozen=True):
-    """A line of a log that is not readable or does not fit."""
-
-    line: int
-    message: str
-
-
 class ReplayResult(msgspec.Struct, frozen=True):
     """The outcome of a replay; there is no state when no line creates an objective."""
 
     state: ObjectiveState | None
-    warnings: tuple[ReplayWarning, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """One for each line that is not readable or does not fit."""
 
 
 def replay(lines: Iterable[bytes]) -> ReplayResult:
     """The state after all lines of a log; those that are not readable or do not fit are skipped."""
     state: ObjectiveState | None = None
-    warnings: list[ReplayWarning] = []
-    for number, line in enumerate(lines, start=1):
+    warnings: list[str] = []
+    for line in lines:
         if not line.strip():
             continue
         try:
@@ -306,7 +300,7 @@ def replay(lines: Iterable[bytes]) -> ReplayResult:
         except CorruptRecord as error:
             warning = error.message
         if warning is not None:
-            warnings.append(ReplayWarning(number, warning))
+            warnings.append(warning)
     return ReplayResult(state, tuple(warnings))
 
 
