@@ -62,7 +62,7 @@ class Hall:
     def __init__(self, script: Script | None = None) -> None:
         self.script = script or {}
         self.steps: list[DebateStep] = []
-        self.progress: list[JsonObject] = []
+        self.progress: list[str] = []
         self.at_once = self.most_at_once = 0
 
     async def ask(self, step: DebateStep) -> Outcome:
@@ -397,10 +397,12 @@ async def test_a_failing_proposer_or_resolver_leaves_what_was_gathered(
 async def test_each_step_of_a_debate_is_reported_as_progress() -> None:
     hall = Hall()
     await hall.hold(read(rounds=1))
-    phases = [(one["phase"], one.get("round")) for one in hall.progress]
-    wanted = [("propose", None), ("critiqued", 1), ("round-1/refine", None), ("resolve", None)]
-    assert phases == wanted
-    assert hall.progress[1]["confidences"] == [0.6, 0.6]
+    assert hall.progress == [
+        "Proposed: confidence 0.6.",
+        "Round 1: the critics have answered (confidence 0.6, 0.6).",
+        "Refined (round-1): confidence 0.6.",
+        "Concluded: confidence 0.6.",
+    ]
 
 
 async def test_an_error_of_ours_is_the_debates_own_and_ends_the_others() -> None:

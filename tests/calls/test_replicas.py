@@ -228,6 +228,12 @@ async def test_a_caller_waits_at_one_replica_for_a_callee_at_another(
     first = await right.call("c", "b", session="main")
     await held.asked.wait()
     waiting = asyncio.create_task(left.call("a", "b", session="main", wait=True))
+
+    async def is_accepted() -> bool:
+        return len(await right.list_calls()) == 2
+
+    # Before the first call ends, or the session would not be in use any more.
+    assert await repeat_until(is_accepted, deadline_s=TIMEOUT_S)
     held.go.set()
     result = await asyncio.wait_for(waiting, TIMEOUT_S)
     assert (result["status"], result["output"]) == ("completed", "at last")

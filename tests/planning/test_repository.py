@@ -2,12 +2,14 @@
 
 import asyncio
 import gc
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from tests.captured_logs import capture_logs
 
@@ -16,15 +18,11 @@ from openclaw_a2a.model.errors import PlanItemNotFound, StatusChangeNotAllowed, 
 from openclaw_a2a.model.ids import AccountId, PeerName
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.commands import create_objective, create_plan, update_objective
-from openclaw_a2a.planning.model import ObjectiveId, ObjectiveStatus, PlanId, PlanLimits
+from openclaw_a2a.planning.model import LOCAL_OWNER, ObjectiveId, ObjectiveStatus, PlanId
 from openclaw_a2a.planning.params import CreateObjective, CreatePlan, UpdateObjective
-from openclaw_a2a.planning.repository import (
-    _MAX_PENDING,  # pyright: ignore[reportPrivateUsage] - the limit that a test goes past
-    LOG_KIND,
-    SUMMARY_KIND,
-    ObjectiveRepository,
-)
-from openclaw_a2a.planning.state import Change, ObjectiveState
+from openclaw_a2a.planning.repository import LOG_KIND, SUMMARY_KIND, ObjectiveRepository
+from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState
+from openclaw_a2a.planning.subscription import MAX_PENDING
 from openclaw_a2a.ports import Store
 from openclaw_a2a.store import create_store
 
@@ -73,9 +71,7 @@ class Bench:
             self.logs,  # pyright: ignore[reportArgumentType] - it passes on what it has not itself
             self.store.records,
             self.supervisor,
-            now=lambda: self.now,
-            new_id=lambda: f"n{next(self._ids)}",
-            limits=PlanLimits(),
+            lambda: CommandContext(self.now, lambda: f"n{next(self._ids)}"),
         )
 
     async def create(self) -> ObjectiveId:
@@ -264,10 +260,10 @@ async def test_subscriber_that_falls_far_behind_reads_the_log_once_and_misses_no
 ) -> None:
     objective_id = await bench.create()
     subscription = await bench.repository.subscribe(None, objective_id, None)
-    for number in range(_MAX_PENDING + 10):
+    for number in range(MAX_PENDING + 10):
         await bench.update(objective_id, name=f"name {number}")
     first = await subscription.next_operations(WAIT_S)
-    assert [one.seq for one in first] == list(range(2, _MAX_PENDING + 12))
+    assert [one.seq for one in first] == list(range(2, MAX_PENDING + 12))
     assert bench.logs.reads == 1
     change = await bench.update(objective_id, name="last")
     assert await subscription.next_operations(WAIT_S) == list(change.operations)
@@ -282,7 +278,7 @@ async def test_subscriber_that_fell_behind_sees_nothing_of_a_new_objective_with_
     )
     await bench.repository.create(first)
     subscription = await bench.repository.subscribe(None, first.state.id, None)
-    for number in range(_MAX_PENDING + 1):
+    for number in range(MAX_PENDING + 1):
         await bench.update(first.state.id, name=f"name {number}")
     await bench.repository.delete(None, first.state.id, no_check)
     context = bench.repository.creation_context()
@@ -362,6 +358,17 @@ async def test_summary_that_is_older_than_its_log_is_replaced(bench: Bench) -> N
     assert shown.name == "Fete"
     [new] = await bench.store.records.list_records(SUMMARY_KIND)
     assert new.body != old.body
+
+
+async def test_summary_without_an_owner_is_replaced(bench: Bench) -> None:
+    """Earlier versions wrote none for a log that names none."""
+    await bench.create_archived()
+    [new] = await bench.store.records.list_records(SUMMARY_KIND)
+    old = json.dumps(json.loads(new.body) | {"owner": None}).encode()
+    await bench.store.records.put_record(msgspec.structs.replace(new, body=old))
+    bench.open()
+    assert (await bench.repository.load_index()).page(10, scope=LOCAL_OWNER).total == 1
+    assert await bench.store.records.list_records(SUMMARY_KIND) == [new]
 
 
 async def test_deleted_objective_leaves_no_summary(bench: Bench) -> None:

@@ -9,8 +9,8 @@ from tests.engine.controlled_agent import TIMEOUT_S
 
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.model.errors import StoreUnavailable
-from openclaw_a2a.planning.model import PlanLimits
 from openclaw_a2a.planning.shared_repository import SharedObjectiveRepository
+from openclaw_a2a.planning.state import CommandContext
 from openclaw_a2a.store import create_store
 
 
@@ -42,10 +42,8 @@ async def test_a_comparison_that_failed_is_made_again_for_who_waited_for_it() ->
         store.logs,
         store.records,
         Supervisor("test"),
-        replicas=replicas,
-        now=lambda: datetime(2026, 1, 5, 10, tzinfo=UTC),
-        new_id=lambda: "n",
-        limits=PlanLimits(),
+        lambda: CommandContext(datetime(2026, 1, 5, 10, tzinfo=UTC), lambda: "n"),
+        replicas,
     )
     first = asyncio.create_task(repository.compare())
     async with asyncio.timeout(TIMEOUT_S):
@@ -90,10 +88,8 @@ async def test_a_comparison_of_archived_objectives_that_failed_is_made_again_soo
         logs,
         store.records,
         Supervisor("test"),
-        replicas=replicas,
-        now=lambda: datetime(2026, 1, 5, 10, tzinfo=UTC),
-        new_id=lambda: "n",
-        limits=PlanLimits(),
+        lambda: CommandContext(datetime(2026, 1, 5, 10, tzinfo=UTC), lambda: "n"),
+        replicas,
     )
     await repository.load_index()
     logs.was_read.clear()

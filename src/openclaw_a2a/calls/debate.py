@@ -85,10 +85,9 @@ class DebateRequest(JsonStruct, frozen=True):
     wait: bool = True
 
     @property
-    def participants(self) -> tuple[Participant, ...]:
+    def participants(self) -> tuple[Participant | Critic, ...]:
         """All agents that may be called, each with the skill that the request names."""
-        critics = [Participant(one.agent, one.skill) for one in self.critics]
-        return (self.proposer, *critics, self.resolver)
+        return (self.proposer, *self.critics, self.resolver)
 
 
 def max_duration_ms(request: DebateRequest) -> int:
@@ -237,8 +236,8 @@ class Debate:
         self.result: JsonObject = {}
         """The result, once `run` has ended; it holds the error of a debate that failed."""
 
-    async def run(self) -> AsyncGenerator[JsonObject]:
-        """Run the debate; yields its progress. Whatever `ask` raises ends it."""
+    async def run(self) -> AsyncGenerator[str]:
+        """Run the debate; yields its progress, for people. Whatever `ask` raises ends it."""
         try:
             async with aclosing(self._run()) as steps:
                 async for progress in steps:
@@ -246,26 +245,25 @@ class Debate:
         except _DebateFailed as failure:
             self.result = {**self._gathered("error"), "error": str(failure)}
 
-    async def _run(self) -> AsyncGenerator[JsonObject]:
+    async def _run(self) -> AsyncGenerator[str]:
         request = self._request
         proposal = await self._propose("propose", request.proposer, request.input)
-        yield _progress("propose", proposal)
+        yield f"Proposed: confidence {proposal.confidence:g}."
         if proposal.confidence >= SKIP_CRITIQUE_CONFIDENCE:
             answer = await self._resolve({"finalProposal": proposal.output, "rounds": []})
             # Resolved whatever the resolver's confidence is, because there was no critique.
-            self._conclude("resolved", answer)
-            yield _progress("resolve", answer)
+            yield self._conclude("resolved", answer)
             return
         for number in range(1, request.rounds + 1):
             critiques, failures = await self._criticise(number, proposal)
-            confidences = [one["confidence"] for one in critiques]
-            yield {"phase": "critiqued", "round": number, "confidences": confidences}
+            shown = ", ".join(f"{one['confidence']:g}" for one in critiques)
+            yield f"Round {number}: the critics have answered (confidence {shown})."
             if len(failures) == len(request.critics):
                 raise _DebateFailed(f"all critics failed in round {number}: {failures[0]}")
             if proposal.confidence >= request.min_confidence:
                 break
             proposal = await self._refine(number, proposal, critiques)
-            yield _progress(f"round-{number}/refine", proposal)
+            yield f"Refined (round-{number}): confidence {proposal.confidence:g}."
             if proposal.confidence >= request.min_confidence:
                 break
         answer = await self._resolve(
@@ -277,8 +275,7 @@ class Debate:
         )
         self._history.append(answer.confidence)
         is_resolved = answer.confidence >= request.min_confidence
-        self._conclude("resolved" if is_resolved else "unresolved", answer)
-        yield _progress("resolve", answer)
+        yield self._conclude("resolved" if is_resolved else "unresolved", answer)
 
     # ---------------------------------------------------------------- steps
 
@@ -301,7 +298,7 @@ class Debate:
         steps = [
             self._step(
                 f"round-{number}/critic-{place}",
-                Participant(critic.agent, critic.skill),
+                critic,
                 {**given, **({"perspective": critic.perspective} if critic.perspective else {})},
                 mode=CRITIQUE,
             )
@@ -346,18 +343,22 @@ class Debate:
             raise _DebateFailed(f"the resolver {resolver.agent} failed: {answer.error}")
         return answer
 
-    def _step(self, name: str, asked: Participant, given: JsonObject, *, mode: str) -> DebateStep:
+    def _step(
+        self, name: str, asked: Participant | Critic, given: JsonObject, *, mode: str
+    ) -> DebateStep:
         return DebateStep(name, asked.agent, asked.skill, mode, given, self._request.timeout_ms)
 
     # ---------------------------------------------------------------- results
 
-    def _conclude(self, status: str, answer: Outcome) -> None:
+    def _conclude(self, status: str, answer: Outcome) -> str:
+        """Set the result; the progress to report."""
         self._add_assumptions(answer)
-        self.result = {**self._gathered(status), "conclusion": answer.output}
-        self.result["confidence"] = answer.confidence
+        concluded = {"conclusion": answer.output, "confidence": answer.confidence}
+        self.result = {**self._gathered(status), **concluded}
         dissent: Json = as_object(answer.output).get("dissent")
         if isinstance(dissent, str):
             self.result["dissent"] = dissent
+        return f"Concluded: confidence {answer.confidence:g}."
 
     def _gathered(self, status: str) -> JsonObject:
         """A result without a conclusion."""
@@ -403,10 +404,6 @@ async def _ask_all(ask: AskStep, steps: Sequence[DebateStep]) -> Sequence[Outcom
         # The engine knows errors by their type, not in groups.
         raise errors.exceptions[0] from None
     return [task.result() for task in asked]
-
-
-def _progress(phase: str, answer: Outcome) -> JsonObject:
-    return {"phase": phase, "confidence": answer.confidence}
 
 
 def _critique(critic: Critic, answer: Outcome) -> JsonObject:
@@ -460,7 +457,7 @@ class DebateAgent:
         debate = Debate(request, lambda step: self._ask_step(call_id, step))
         async with aclosing(debate.run()) as steps:
             async for progress in steps:
-                yield Note(_sentence(progress))
+                yield Note(progress)
         answer = {"output": debate.result}
         answer |= {key: debate.result[key] for key in ("confidence", "assumptions")}
         # Not msgspec: answers may hold lone surrogates, which only JSON escapes can carry.
@@ -468,13 +465,3 @@ class DebateAgent:
 
     async def close(self) -> None:
         """Nothing to release."""
-
-
-def _sentence(progress: JsonObject) -> str:
-    """The progress of a debate, for people."""
-    if "confidences" in progress:
-        shown = ", ".join(f"{one:g}" for one in progress["confidences"])
-        return f"Round {progress['round']}: the critics have answered (confidence {shown})."
-    phases = {"propose": "Proposed", "resolve": "Concluded"}
-    phase = phases.get(progress["phase"], f"Refined ({progress['phase'].partition('/')[0]})")
-    return f"{phase}: confidence {progress['confidence']:g}."

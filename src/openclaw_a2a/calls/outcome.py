@@ -25,17 +25,13 @@ from openclaw_a2a.model.message import format_timestamp
 from openclaw_a2a.model.records import Entry, StoredTask, TaskHead
 from openclaw_a2a.model.session_keys import redact_session_keys
 from openclaw_a2a.model.task import TERMINAL, StatusUpdate, Task, TaskState, is_terminal
-from openclaw_a2a.model.validation import as_list, is_object
+from openclaw_a2a.model.validation import is_list, is_object
 
 DEFAULT_CONFIDENCE = 0.5
 """The confidence of an answer that states none."""
 
 BROKEN_JSON_CONFIDENCE = 0.3
 """The confidence of an answer whose JSON cannot be parsed."""
-
-
-EMPTY_ANSWER = "the callee ended without an answer"
-NO_TASK = "the callee's task is gone"
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -58,7 +54,7 @@ class Outcome(msgspec.Struct, frozen=True):
 def parse_callee_answer(text: str) -> Outcome:
     """The outcome of a task whose agent said this last; an empty text is an error."""
     if not text.strip():
-        return Outcome(CallStatus.ERROR, error=EMPTY_ANSWER)
+        return Outcome(CallStatus.ERROR, error="the callee ended without an answer")
     found = next(find_json_objects(text), None)
     if found is None:
         confidence = BROKEN_JSON_CONFIDENCE if "{" in text else DEFAULT_CONFIDENCE
@@ -83,9 +79,8 @@ def clamp_confidence(value: Json) -> float:
 
 
 def _texts(value: Json) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    return tuple(item if isinstance(item, str) else json.dumps(item) for item in as_list(value))
+    items = value if is_list(value) else [value] if isinstance(value, str) else []
+    return tuple(item if isinstance(item, str) else json.dumps(item) for item in items)
 
 
 class CalleeTask:
@@ -143,7 +138,7 @@ def read_outcome(stored: StoredTask | None) -> Outcome:
 
 def _parse_outcome(task: Task | None) -> Outcome:
     if task is None:
-        return Outcome(CallStatus.ERROR, error=NO_TASK)
+        return Outcome(CallStatus.ERROR, error="the callee's task is gone")
     if task.status.state is not TaskState.COMPLETED:
         reason = redact_session_keys(status_text(task))
         state = task.status.state.value.removeprefix("TASK_STATE_").lower().replace("_", " ")

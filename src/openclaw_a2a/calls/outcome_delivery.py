@@ -19,7 +19,7 @@ A driver that was taken for dead is refused there by the store, and drops its ca
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Set
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 
 import msgspec
@@ -29,7 +29,6 @@ from openclaw_a2a.calls.outcome_state import (
     OutcomeEvent,
     OutcomeState,
     OutcomeStates,
-    Settled,
     Waiters,
     WaitingCaller,
 )
@@ -94,7 +93,7 @@ class OutcomeDelivery:
         self._wake = wake
         self._clock = engine.clock
         self._now = engine.clock.now
-        self._waiters = Waiters()
+        self.waiters = Waiters()
         self._slots = FairSemaphore(_MAX_SENDING)
         self._open_questions: set[TaskId] = set()
         self.states = OutcomeStates()
@@ -152,7 +151,7 @@ class OutcomeDelivery:
 
     def drop(self) -> None:
         """Release waiting callers and clear all state: other replicas own these calls."""
-        self._waiters.release()
+        self.waiters.release()
         self.states.forget_all()
         self._calls.clear()
 
@@ -180,19 +179,20 @@ class OutcomeDelivery:
             is_claimed = self.states.state_of(call) is OutcomeState.CLAIMED
             due_at = self._now() + _CLAIM_RECHECK if is_claimed else call.deadline
             return Delivered(delivery.cursor, is_sent=False, next_check_at=due_at)
-        if await self._pass_on(call, delivery):
+        if self._is_shared and await self._pass_on(call, delivery):
             return Delivered(delivery.cursor, is_sent=False, is_over=True)
         attempt = _Attempt(delivery, task, self._now())
         result = await self._deliver(call, attempt) if call.is_undelivered else None
         if self._calls.is_unsaved(call.id):
             # Nothing was sent, or it has no receiver.
             progress = attempt.progress if result is None else None
-            await self._store_step(call.id, lambda known: known, attempt, progress)
+            if await self._calls.update(call.id, lambda known: known, progress) is not None:
+                attempt.saved = progress
         if isinstance(result, DeliveryFailed):
             return result
         if result is not None:
             return Delivered(delivery.cursor, is_sent=False, next_check_at=result)
-        return _finished(delivery, task, attempt.progress if attempt.is_saved else None)
+        return _finished(delivery, task, attempt.saved)
 
     async def _find_callee_task(self, task_id: TaskId, call: Call | None) -> CalleeTask:
         """The callee's task; not read while it is in memory and the call needs no more of it."""
@@ -210,7 +210,7 @@ class OutcomeDelivery:
         decided = None if call.is_settled else decide_status(call, task, self._now())
         if decided is None or self.states.state_of(call) is OutcomeState.CLAIMED:
             return self._calls.find(call.id) or call
-        is_waited = self._is_shared and self._waiters.find(call.id, decided) is not None
+        is_waited = self._is_shared and self.waiters.find(call.id, decided) is not None
         if decided is CallStatus.TIMEOUT or task.ended_at is None or is_waited:
             # Answer, deadline and poll may come at once, also in two replicas: the record's
             # version decides which one settles the call. And a replica that was taken for dead
@@ -227,7 +227,7 @@ class OutcomeDelivery:
             if changed.route is OutcomeRoute.WAITED:
                 # None when the caller disconnected during the commit: then it is sent at once.
                 event = OutcomeEvent.SETTLED_FOR_WAITER
-                waiter = self._waiters.find(call.id, changed.status)
+                waiter = self.waiters.find(call.id, changed.status)
             elif changed.is_undelivered:
                 event = OutcomeEvent.SETTLED
             # The process that accepted it may have sent the outcome before it stored that.
@@ -236,7 +236,7 @@ class OutcomeDelivery:
             log.info("calls.settled", call_id=call.id, callee=call.callee, status=decided.value)
         settled = changed or self._calls.find(call.id)
         if settled is not None:
-            self._waiters.resolve(settled, task)
+            self.waiters.resolve(settled, task)
         return settled or call
 
     def _settled(self, call: Call, status: CallStatus, task: CalleeTask) -> Call | None:
@@ -244,9 +244,9 @@ class OutcomeDelivery:
             return None
         # An answer counts from the end of the callee's task: the same whoever decides it, so that
         # a restart does not change the order of outcomes in a session.
-        is_answer = status is not CallStatus.TIMEOUT and task.ended_at is not None
-        now, route = task.ended_at if is_answer and task.ended_at else self._now(), call.route
-        if route is not OutcomeRoute.NONE and self._waiters.find(call.id, status) is not None:
+        ended_at = None if status is CallStatus.TIMEOUT else task.ended_at
+        now, route = ended_at or self._now(), call.route
+        if route is not OutcomeRoute.NONE and self.waiters.find(call.id, status) is not None:
             route = OutcomeRoute.WAITED
         changed = msgspec.structs.replace(call, status=status, settled_at=now, route=route)
         if route is OutcomeRoute.INBOX and self._post_webhook is None:
@@ -303,7 +303,7 @@ class OutcomeDelivery:
             await self._record(call.id, OutcomeEvent.POLLED, edit)
         claimed = self._calls.find(call.id) or call
         if claimed.is_settled:
-            self._waiters.resolve(claimed, task)
+            self.waiters.resolve(claimed, task)
         return claimed
 
     async def _claim_stored(self, call: Call, edit: Callable[[Call], Call | None]) -> Call:
@@ -334,19 +334,6 @@ class OutcomeDelivery:
             raise
         waiter.write_deadline = self._now() + _WRITE_TIMEOUT
 
-    def expect(self, waiter: WaitingCaller, call_id: CallId) -> AbstractContextManager[None]:
-        """Offer the outcome of a call to a waiting caller only, within the block.
-
-        To be entered before the call is accepted: its callee may answer in the same moment. The
-        outcome is delivered when the result is written (`mark_written`), and sent when the caller
-        disconnects before.
-        """
-        return self._waiters.expect(waiter, call_id)
-
-    async def wait(self, call_id: CallId) -> Settled | None:
-        """Wait until an expected call is settled; None when the gateway stops before."""
-        return await self._waiters.wait(call_id)
-
     def mark_written(self, call_ids: Iterable[CallId]) -> None:
         """Results with the outcomes of these calls were written to the callers' connections."""
         for call in filter(None, map(self._calls.find, call_ids)):
@@ -367,10 +354,6 @@ class OutcomeDelivery:
         for call in filter(None, map(self._calls.find, waiter.offered - waiter.watched)):
             self._wake(call.task_id)
         waiter.is_over.set()  # wakes the attempts that wait for the result
-
-    def release_waiters(self) -> None:
-        """Stop all waiting: the gateway stops, and what comes later is sent after its restart."""
-        self._waiters.close()
 
     async def _resolve_offer(self, call: Call, attempt: "_Attempt") -> datetime | None:
         """Record what became of an outcome that was offered; when to check again if it is open."""
@@ -645,21 +628,11 @@ class OutcomeDelivery:
             return None if target is None else edit(known)
 
         progress = None if attempt is None else attempt.progress
-        changed = await self._store_step(call_id, guarded, attempt, progress)
+        changed = await self._calls.update(call_id, guarded, progress)
         if changed is not None and target is not None:
             self.states.enter(changed, target)
-        return changed
-
-    async def _store_step(
-        self,
-        call_id: CallId,
-        edit: Callable[[Call], Call | None],
-        attempt: "_Attempt | None",
-        progress: Delivery | None,
-    ) -> Call | None:
-        changed = await self._calls.update(call_id, edit, progress)
-        if attempt is not None and changed is not None and progress is not None:
-            attempt.is_saved = True
+            if attempt is not None:
+                attempt.saved = progress
         return changed
 
     async def _discard(
@@ -692,7 +665,7 @@ class OutcomeDelivery:
 class _Attempt:
     """One attempt of the outbox."""
 
-    __slots__ = ("is_retry", "is_saved", "progress", "task")
+    __slots__ = ("is_retry", "progress", "saved", "task")
 
     def __init__(self, delivery: Delivery, task: CalleeTask, now: datetime) -> None:
         self.task = task
@@ -701,8 +674,8 @@ class _Attempt:
         """The delivery when nothing is left to send; None while the callee works on."""
         if task.head is not None and task.is_ended:
             self.progress = delivered_up_to(delivery, task.head.sequence, now=now)
-        self.is_saved = False
-        """True when `progress` is stored."""
+        self.saved: Delivery | None = None
+        """`progress`, once it is stored."""
 
 
 def _finished(delivery: Delivery, task: CalleeTask, saved: Delivery | None = None) -> Delivered:

@@ -74,7 +74,12 @@ class Waiters:
 
     @contextmanager
     def expect(self, waiter: WaitingCaller, call_id: CallId) -> Generator[None]:
-        """Let a caller wait for a call, within the block."""
+        """Offer the outcome of a call to a waiting caller only, within the block.
+
+        To be entered before the call is accepted: its callee may answer in the same moment. The
+        outcome is delivered when the result is written (`OutcomeDelivery.mark_written`), and sent
+        when the caller disconnects before.
+        """
         if not self._is_closed:
             settled: asyncio.Future[Settled | None] = asyncio.get_running_loop().create_future()
             self._waiting[call_id] = waiter, settled
@@ -269,7 +274,7 @@ class OutcomeStates:
         # From before the message is sent: the session's agent may call others at once.
         if (is_sending or state is _S.PROCESSING) and session_key is not None:
             self.in_sessions.setdefault(session_key, set()).add(call.id)
-        else:
+        elif session_key in self.in_sessions:
             self._leave_session(call.id, session_key)
 
     def forget_all(self) -> None:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
@@ -41,6 +42,7 @@ _LOOK_S = 1.0
 
 _decoder = msgspec.json.Decoder(Call)
 _ids_decoder = msgspec.json.Decoder(list[CallId])
+_T = TypeVar("_T")
 
 
 class CallRepository:
@@ -100,8 +102,8 @@ class CallRepository:
         self._inherited.add(call.id)
 
     async def _read_all(self) -> list[Call]:
-        decoded = map(_decode, await self._store.list_records(CALL_KIND))
-        return sorted((one for one in decoded if one), key=lambda call: call.accepted_at)
+        decoded = [_decode(_decoder, one) for one in await self._store.list_records(CALL_KIND)]
+        return sorted(filter(None, decoded), key=lambda call: call.accepted_at)
 
     async def list_all(self) -> list[Call]:
         """All calls of the store, in the order of their acceptance."""
@@ -119,7 +121,7 @@ class CallRepository:
             return known
         record = await self._store.read_record(CALL_KIND, call_id)
         # It may have been taken over meanwhile.
-        return self._calls.get(call_id) or (None if record is None else _decode(record))
+        return self._calls.get(call_id) or _decode(_decoder, record)
 
     async def fetch_owned(self, caller: Caller, call_id: CallId) -> Call | None:
         """The call with this id, if the caller made it or is the operator."""
@@ -256,7 +258,7 @@ class CallRepository:
             if record is None:
                 if (gone := self._calls.get(call_id)) is not None:  # else `purge` was faster
                     self.remove(gone)
-            elif (found := _decode(record)) is not None:
+            elif (found := _decode(_decoder, record)) is not None:
                 self.add(found)
             else:
                 return None
@@ -269,8 +271,7 @@ class CallRepository:
             changed = msgspec.structs.replace(edited, version=known.version + 1)
             if await self._store.update_record(self.to_record(changed)):
                 return changed
-            record = await self._store.read_record(CALL_KIND, call.id)
-            known = None if record is None else _decode(record)
+            known = _decode(_decoder, await self._store.read_record(CALL_KIND, call.id))
         return None
 
     # ---------------------------------------------------------------- sessions at work
@@ -281,7 +282,7 @@ class CallRepository:
         """Store that a session may soon work on an outcome, for the other replicas to see."""
         while True:
             record = await self._store.read_record(_SESSION_KIND, session_key)
-            known = [] if record is None else _decode_ids(record)
+            known = _decode(_ids_decoder, record) or []
             ids = [*(one for one in known if one != call_id), call_id][-_MAX_IN_SESSION:]
             version = 0 if record is None else record.version + 1
             body, until = msgspec.json.encode(ids), now + _SESSION_RETENTION
@@ -293,8 +294,7 @@ class CallRepository:
     async def list_in_session(self, session_key: SessionKey) -> list[Call]:
         """The calls whose outcomes a session may be working on, whichever replica sent them."""
         record = await self._store.read_record(_SESSION_KIND, session_key)
-        ids = [] if record is None else _decode_ids(record)
-        found = [await self.fetch(one) for one in ids]
+        found = [await self.fetch(one) for one in _decode(_ids_decoder, record) or []]
         return [one for one in found if one is not None and (one.is_sent or one.is_unprocessed)]
 
     def first_undelivered(
@@ -350,20 +350,15 @@ class CallRepository:
             self.on_delivered(session_key)
 
 
-def _decode(record: Record) -> Call | None:
+def _decode(decoder: msgspec.json.Decoder[_T], record: Record | None) -> _T | None:
+    """What a record holds; None when there is no record, or it is not readable."""
+    if record is None:
+        return None
     try:
-        return _decoder.decode(record.body)
+        return decoder.decode(record.body)
     except (ValueError, RecursionError) as error:
         log.warning("calls.record_unreadable", call_id=record.id, reason=str(error))
         return None
-
-
-def _decode_ids(record: Record) -> list[CallId]:
-    try:
-        return _ids_decoder.decode(record.body)
-    except (ValueError, RecursionError) as error:
-        log.warning("calls.record_unreadable", call_id=record.id, reason=str(error))
-        return []
 
 
 def expires_at(call: Call) -> datetime:

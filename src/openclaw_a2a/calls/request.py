@@ -17,7 +17,6 @@ from openclaw_a2a.model.ids import TARGET_PREFIX, AgentId, Json, JsonObject
 from openclaw_a2a.model.skill import SKILL_NAME
 from openclaw_a2a.model.validation import (
     ProblemCollector,
-    as_object,
     is_list,
     is_object,
     join_path,
@@ -102,8 +101,10 @@ class Fields:
     ) -> None:
         self._path = path
         self._collector = collector or ProblemCollector()
-        self._fields = as_object(value)
-        if not is_object(value):
+        self._fields: JsonObject = {}
+        if is_object(value):
+            self._fields = value
+        else:
             self._collector.problem(path or "the input", "must be an object")
 
     def __contains__(self, name: str) -> bool:

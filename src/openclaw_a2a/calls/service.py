@@ -25,13 +25,7 @@ from openclaw_a2a.calls.outcome import (
 )
 from openclaw_a2a.calls.outcome_delivery import OutcomeDelivery
 from openclaw_a2a.calls.outcome_state import WaitingCaller
-from openclaw_a2a.calls.policy import (
-    CALLS_OFF,
-    AgentDirectory,
-    CallChecker,
-    CallRules,
-    Refusal,
-)
+from openclaw_a2a.calls.policy import CALLS_OFF, AgentDirectory, CallChecker, CallRules, Refusal
 from openclaw_a2a.calls.repository import CallRepository
 from openclaw_a2a.calls.request import (
     CallRequest,
@@ -153,10 +147,11 @@ class CallService:
 
     async def _accept_and_wait(self, new: NewCall, waiter: WaitingCaller) -> JsonObject:
         """Raises: Draining, Overloaded, StoreUnavailable."""
-        with self._delivery.expect(waiter, new.call.id):
+        waiters = self._delivery.waiters
+        with waiters.expect(waiter, new.call.id):
             call = await self._accept(new)
             with self._history.release_run_slot(call.caller):
-                settled, task = await self._delivery.wait(call.id) or (call, None)
+                settled, task = await waiters.wait(call.id) or (call, None)
         if task is None or settled.route is not OutcomeRoute.WAITED:
             return {"status": "pending", **call_ids(call)}
         if settled.status is CallStatus.TIMEOUT:

@@ -41,14 +41,11 @@ class SessionHosts:
         self._hosts: dict[str, SessionInbox] = {}
         for inbox in inboxes.values():
             self._hosts.setdefault(self._name_of(inbox), inbox)
+        self.names = frozenset(self._hosts)
+        """The hosts of this replica."""
 
     def _name_of(self, inbox: SessionInbox) -> str:
         return inbox.host if self._name_host is None else self._name_host(inbox.host)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The hosts of this replica."""
-        return frozenset(self._hosts)
 
     async def list_hosts(self, caller: Caller, host: str | None = None) -> Set[str]:
         """The hosts that a caller's session may be in: `host` if it is known, else those here.

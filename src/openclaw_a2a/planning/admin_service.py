@@ -99,10 +99,8 @@ class AdminService(msgspec.Struct, frozen=True):
 
     async def find_name(self, objective_id: str) -> str:
         """The name of an objective; empty: there is none."""
-        try:
-            return (await self.repository.get(None, ObjectiveId(objective_id))).objective.name
-        except PlanItemNotFound:
-            return ""
+        state = await self.repository.find(None, ObjectiveId(objective_id))
+        return "" if state is None else state.objective.name
 
     async def act(self, objective_id: str, action: str) -> JsonObject:
         """Run, pause, resume, replan or cancel an objective.
@@ -242,7 +240,7 @@ class AdminService(msgspec.Struct, frozen=True):
                     f"The id {state.id[:80]!r} cannot be used: it must be {OBJECTIVE_PREFIX} and "
                     "small letters and digits, with single hyphens between."
                 )
-            change = Change(state, self.repository.command_context)
+            change = Change(state, self.repository.command_context())
             await self._restart_lost_steps(change)
             imported = await self.repository.create(change, lines)
         except (PlanItemNotFound, StatusChangeNotAllowed) as error:

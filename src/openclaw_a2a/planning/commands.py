@@ -455,19 +455,13 @@ def set_objective_execution(change: Change, mode: str) -> None:
     state, status = change.state, change.state.objective.status
     _check_not_closed(state, mode)
     if mode == RUNNING:
-        plans, has_failed = state.plans.values(), status is ObjectiveStatus.FAILED
-        # Read before the plans are set back, because their roll-up may release the objective.
-        must_release = state.is_held or has_failed
+        plans = state.plans.values()
         stopped = [one.id for one in plans if _is_stopped(state, one)]
         if plans and not stopped and not any(one.status in PLAN_OPEN for one in plans):
             why = "all its plans are over; add one"
             raise transition_error(("objective", state.id), (status.value, RUNNING), why)
-        if has_failed:
-            _set_status(change, ObjectiveStatus.PLANNING)
-        for plan_id in stopped:
-            update_plan(change, requests.UpdatePlan(plan_id, status=PlanStatus.PENDING))
-        if must_release:
-            _set_status(change, ObjectiveStatus.WORKING)
+        updates = [requests.UpdatePlan(one, status=PlanStatus.PENDING) for one in stopped]
+        _restart_plans(change, updates)
     change.record(ops.ObjectiveUpdated(state.id, run=mode))
     # An imported log may never have been rolled up: its caller must see what is stuck.
     roll_up(change)
@@ -505,15 +499,23 @@ def retry_step(change: Change, task_id: PlanTaskId) -> None:
     _execute_again(change, requests.UpdatePlan(plan.id, status=status, tasks=(edit,)))
 
 
-def _execute_again(change: Change, update: requests.UpdatePlan) -> None:
-    """Update a plan, and execute it with its objective, also one that failed or was paused."""
+def _restart_plans(change: Change, updates: Sequence[requests.UpdatePlan]) -> None:
+    """Update plans that are to run again, in an objective that may have failed or be held."""
     state, has_failed = change.state, change.state.objective.status is ObjectiveStatus.FAILED
+    # Read before the plans are set back, because their roll-up may release the objective.
     must_release = state.is_held or has_failed
     if has_failed:
         _set_status(change, ObjectiveStatus.PLANNING)
-    update_plan(change, update)
+    for update in updates:
+        update_plan(change, update)
     if must_release:
         _set_status(change, ObjectiveStatus.WORKING)
+
+
+def _execute_again(change: Change, update: requests.UpdatePlan) -> None:
+    """Update a plan, and execute it with its objective, also one that was paused."""
+    state = change.state
+    _restart_plans(change, [update])
     if state.execution.get(update.id) == PAUSED:
         change.record(ops.PlanUpdated(update.id, run=RUNNING))
     change.record(ops.ObjectiveUpdated(state.id, run=RUNNING))

@@ -219,7 +219,7 @@ class StepExecutor:
         self.task_sync = TaskSync(engine, repository, policy, wake=self._queue.add)
         self._planner = Planner(engine, repository, self.task_sync)
         # Called after the append, so the worker that this wakes finds the change in memory.
-        repository.add_listener(lambda change: self._queue.add(change.state.objective.id))
+        repository.add_listener(lambda change: self._queue.add(change.state.id))
         repository.when_adopted(self._continue)
         # The replica that changed it may have died before it stopped what was to be stopped, and
         # could not know of a step that was being started here.
@@ -331,7 +331,7 @@ class StepExecutor:
         account = self.account_rules(owner.account)
         agent_id = select_agent(state, task, account.agent_id)
         is_allowed = self._policy.is_agent_allowed(owner, agent_id, account.agent_id)
-        if not (is_allowed and await self._is_step_permitted(state, task, agent_id)):
+        if not (is_allowed and await self._is_step_permitted(state, task, agent_id, account)):
             # A task that fails instead of an error here: its owner can read the reason.
             agent_id = DENIED_AGENT
         # The number of the attempt is in the delivery, too: a report that arrives before the link
@@ -374,20 +374,19 @@ class StepExecutor:
         return True
 
     async def _is_step_permitted(
-        self, state: ObjectiveState, task: PlanTask, agent_id: AgentId
+        self, state: ObjectiveState, task: PlanTask, agent_id: AgentId, account: AccountRules
     ) -> bool:
         """False when the policy forbids the owner, a peer, to use the agent of this step."""
         # The account's own agent was checked when the plan was made. Other agents are checked now:
         # the policy may have changed, and the planner names agents, too.
         engine, owner = self._engine, state.owner
-        rules = self.account_rules(owner.account)
-        if engine.policy is None or agent_id == rules.agent_id:
+        if engine.policy is None or agent_id == account.agent_id:
             return True
         if not self._policy.is_peer(owner.principal):
             return True
         # Without the results of other steps, which the peer did not write.
         request = SubmitRequest(owner, step_message(state, task, [], agent_id=agent_id))
-        rules = msgspec.structs.replace(rules, agent_id=agent_id)
+        rules = msgspec.structs.replace(account, agent_id=agent_id)
         try:
             return await engine.policy.check(request, rules, now=engine.clock.now()) is None
         except NotAllowed:

@@ -9,7 +9,6 @@ import msgspec
 
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.model import (
-    LOCAL_OWNER,
     Objective,
     ObjectiveId,
     ObjectiveStatus,
@@ -29,7 +28,7 @@ class ObjectiveSummary(msgspec.Struct, frozen=True):
     """What lists and plan lookups need of an objective, as of log sequence `sequence`."""
 
     objective: Objective
-    owner: Scope | None
+    owner: Scope
     plan_ids: tuple[PlanId, ...]
     sequence: int
 
@@ -37,11 +36,6 @@ class ObjectiveSummary(msgspec.Struct, frozen=True):
     def of(cls, state: ObjectiveState) -> "ObjectiveSummary":
         """The summary of a state."""
         return cls(state.objective, state.owner, tuple(state.plans), state.seq)
-
-    @property
-    def effective_owner(self) -> Scope:
-        """The owner; earlier versions stored none for a log that names none."""
-        return self.owner or LOCAL_OWNER
 
     @property
     def position(self) -> ListPosition:
@@ -87,12 +81,11 @@ class ObjectiveIndex:
         self._plans |= dict.fromkeys(summary.plan_ids, objective.id)
         if old is not None:
             was = old.objective
-            is_same_owner = old.effective_owner == summary.effective_owner
-            is_same_place = was.created_at == objective.created_at and is_same_owner
+            is_same_place = was.created_at == objective.created_at and old.owner == summary.owner
             if is_same_place and was.status is objective.status:
                 return
             self._remove_position(old)
-        by_status = self._positions.setdefault(summary.effective_owner, {})
+        by_status = self._positions.setdefault(summary.owner, {})
         insort(by_status.setdefault(objective.status, []), summary.position)
 
     def remove(self, objective_id: ObjectiveId) -> None:
@@ -155,13 +148,13 @@ class ObjectiveIndex:
         return found
 
     def _remove_position(self, old: ObjectiveSummary) -> None:
-        by_status = self._positions[old.effective_owner]
+        by_status = self._positions[old.owner]
         keys = by_status[old.objective.status]
         del keys[bisect_left(keys, old.position)]
         if not keys:
             del by_status[old.objective.status]
         if not by_status:
-            del self._positions[old.effective_owner]
+            del self._positions[old.owner]
 
 
 def _descending(keys: list[ListPosition], after: ListPosition | None) -> Iterator[ListPosition]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import lru_cache
+from itertools import pairwise, permutations
 from typing import NewType, TypeVar, cast
 
 from openclaw_a2a.model.errors import ChangedMeanwhile, StatusChangeNotAllowed
@@ -230,16 +231,12 @@ def plan_path(old: PlanStatus, new: PlanStatus, *, may_work: bool) -> list[PlanS
 def _path(
     table: dict[Status, frozenset[Status]], old: Status, new: Status, via: tuple[Status, ...]
 ) -> list[Status]:
-    """The shortest path; in these tables it has at most two statuses in between."""
-    if new in table[old]:
-        return [new]
-    for between in via:
-        if between in table[old] and new in table[between]:
-            return [between, new]
-    for first in via:
-        for second in via:
-            if first in table[old] and second in table[first] and new in table[second]:
-                return [first, second, new]
+    """The shortest path."""
+    for length in range(len(via) + 1):
+        for between in permutations(via, length):
+            path = [*between, new]
+            if all(after in table[before] for before, after in pairwise((old, *path))):
+                return path
     return []
 
 

@@ -32,7 +32,6 @@ from openclaw_a2a.planning.listing import ObjectiveIndex, ObjectiveSummary
 from openclaw_a2a.planning.model import (
     ObjectiveId,
     PlanId,
-    PlanLimits,
     Timestamp,
     next_timestamp,
     to_datetime,
@@ -45,14 +44,8 @@ from openclaw_a2a.planning.operations import (
     encode_operation,
 )
 from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState, not_found, replay
-from openclaw_a2a.ports import (
-    LogAppend,
-    LogHead,
-    LogStore,
-    Record,
-    RecordStore,
-    StoredLog,
-)
+from openclaw_a2a.planning.subscription import OperationSubscription
+from openclaw_a2a.ports import LogAppend, LogHead, LogStore, Record, RecordStore, StoredLog
 
 log = get_logger(__name__)
 
@@ -63,94 +56,11 @@ _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 _PAGE = 100
 # One is enough unless another process writes to the same log.
 _ATTEMPTS = 10
-_MAX_PENDING = 1000
 _summary_decoder = msgspec.json.Decoder(ObjectiveSummary)
 
 _Args = TypeVarTuple("_Args")
 _Result = TypeVar("_Result")
 StartWrite = Callable[[], Awaitable[object]]
-
-
-class OperationSubscription:
-    """One reader of the operations of an objective, after a sequence number.
-
-    Changes are passed in memory. A reader that falls `_MAX_PENDING` operations behind reads them
-    from the log instead: it delays no other reader, and its memory is bounded.
-    """
-
-    def __init__(
-        self, repository: "ObjectiveRepository", state: ObjectiveState, after: int
-    ) -> None:
-        self.state = state
-        self.is_over = False
-        self._repository = repository
-        self._sequence = after
-        self._pending: list[Operation] = []
-        self._is_behind = after < state.seq
-        self._is_deleted = False
-        self._wakeup = asyncio.Event()
-
-    def publish(self, change: Change) -> None:
-        """Add the operations of a change that is in the log, and wake the reader.
-
-        Never waits: it is called by the writer, under the lock of the objective.
-        """
-        first = change.state.seq - len(change.operations)
-        is_next, self.state = first == self.state.seq, change.state
-        # Also when operations are dropped: readers show the newest status with each of them.
-        if not is_next:  # others were written by another process
-            self._is_behind = True
-        if len(self._pending) + len(change.operations) > _MAX_PENDING:
-            self._pending.clear()
-            self._is_behind = True
-        if not self._is_behind:
-            self._pending += change.operations
-        self._wakeup.set()
-
-    def end(self) -> None:
-        """Called when the objective was deleted: nothing follows the pending operations."""
-        self._is_deleted = True
-        self._wakeup.set()
-
-    def stop(self) -> None:
-        """The reader is gone: a waiting `next_operations` returns at once."""
-        self.is_over = True
-        self._wakeup.set()
-
-    async def next_operations(self, wait_s: float) -> list[Operation]:
-        """The next operations; none when none came within `wait_s`, or no more will come.
-
-        Raises: StoreUnavailable.
-        """
-        if not (self._pending or self._is_behind or self._is_deleted or self.is_over):
-            # Cleared only when there is nothing to return, and nothing is awaited in between: a
-            # change that is published before the wait sets it again.
-            self._wakeup.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._wakeup.wait()
-        if self._is_behind and not (self._is_deleted or self.is_over):
-            missed = await self._repository.read_operations(self.state.id, after=self._sequence)
-            # `read_operations` awaits nothing after it has released the lock, so no change is
-            # published between its read and these lines.
-            # Deleted meanwhile: the log may already be that of a new objective with this id.
-            # Another replica may have written more than was published here: that follows.
-            known = [one for one in missed if one.seq <= self.state.seq]
-            self._pending = [] if self._is_deleted else known
-            self._is_behind = False
-        if self.is_over:
-            return []
-        operations, self._pending = self._pending, []
-        if operations:
-            self._sequence = operations[-1].seq
-        # Only now: the operations before the deletion are still returned.
-        self.is_over = self._is_deleted
-        return operations
-
-    def close(self) -> None:
-        """Unsubscribe."""
-        self.stop()
-        self._repository.unsubscribe(self)
 
 
 class ObjectiveRepository:
@@ -165,17 +75,13 @@ class ObjectiveRepository:
         logs: LogStore,
         records: RecordStore,
         supervisor: Supervisor,
-        *,
-        now: Callable[[], datetime],
-        new_id: Callable[[], str],
-        limits: PlanLimits,
+        command_context: Callable[[], CommandContext],
     ) -> None:
+        """`command_context` gives the time, an id generator and the limits for a command, now."""
+        self.command_context = command_context
         self._logs = logs
         self._records = records
         self._supervisor = supervisor
-        self._now = now
-        self._new_id = new_id
-        self._limits = limits
         self._last_created: Timestamp | None = None
         self._open: dict[ObjectiveId, ObjectiveState] = {}
         self._open_counts: Counter[PeerName] = Counter()
@@ -281,7 +187,7 @@ class ObjectiveRepository:
             raise not_found("objective", objective_id)
         return [line.body for line in stored.lines]
 
-    async def read_operations(self, objective_id: ObjectiveId, *, after: int) -> list[Operation]:
+    async def read_operations(self, objective_id: ObjectiveId, after: int) -> list[Operation]:
         """The operations with a higher sequence number; none when the objective is deleted."""
         # Under the lock: between append and publish the log is ahead of the subscribers.
         async with self._lock(objective_id):
@@ -305,7 +211,12 @@ class ObjectiveRepository:
         # Under the lock: no change is published between reading the state and subscribing.
         async with self._lock(objective_id):
             state = await self._get_locked(scope, objective_id)
-            subscription = OperationSubscription(self, state, state.seq if after is None else after)
+            subscription = OperationSubscription(
+                state,
+                state.seq if after is None else after,
+                read_operations=self.read_operations,
+                unsubscribe=self.unsubscribe,
+            )
             self._subscriptions.setdefault(objective_id, set()).add(subscription)
         return subscription
 
@@ -330,19 +241,15 @@ class ObjectiveRepository:
         """Call `listener` with every own objective that another replica has changed."""
         self._watchers.append(listener)
 
-    @property
-    def command_context(self) -> CommandContext:
-        """The time, id generator and limits for a command, now."""
-        return CommandContext(self._now(), self._new_id, self._limits)
-
     def creation_context(self) -> CommandContext:
         """As `command_context`, with a time after that of the last created objective.
 
         Lists are ordered by creation time, so two objectives must not have the same.
         """
-        now, last = to_timestamp(self._now()), self._last_created
+        context, last = self.command_context(), self._last_created
+        now = to_timestamp(context.now)
         self._last_created = now if last is None else next_timestamp(last, now)
-        return CommandContext(to_datetime(self._last_created), self._new_id, self._limits)
+        return msgspec.structs.replace(context, now=to_datetime(self._last_created))
 
     async def create(self, change: Change, lines: Sequence[bytes] = ()) -> ObjectiveState:
         """Store a new objective; with the lines of an imported log before the change.
@@ -360,12 +267,8 @@ class ObjectiveRepository:
         return await self._finish(self._create(change, lines))
 
     async def _check_room(self, peer: PeerName) -> None:
-        self._check_count(peer)
-
-    def _check_count(self, peer: PeerName) -> None:
         """Check the limits of open objectives. Raises: QuotaExceeded."""
-        limits = self._limits
-        of_peer = self._open_counts[peer]
+        limits, of_peer = self.command_context().limits, self._open_counts[peer]
         if peer != LOCAL_PEER and of_peer >= limits.max_objectives_per_peer:
             raise QuotaExceeded(
                 f"{peer} has {of_peer} objectives that have not ended; end or delete one first",
@@ -407,8 +310,7 @@ class ObjectiveRepository:
         """
         # Shielded like `change`: a caller that leaves half-way must not leave a log-less objective
         # in memory.
-        work = self._delete(scope, objective_id, check)
-        await self._finish(work)
+        await self._finish(self._delete(scope, objective_id, check))
 
     async def _finish(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Await work that goes on when its caller is cancelled."""
@@ -449,7 +351,7 @@ class ObjectiveRepository:
         async with self._lock(objective_id):
             for _ in range(_ATTEMPTS):
                 state = await self._get_locked(scope, objective_id)
-                change = Change(state, self.command_context)
+                change = Change(state, self.command_context())
                 command(change)
                 # A command may find nothing to do, such as a sync that is repeated.
                 if not change.operations:
@@ -509,13 +411,12 @@ class ObjectiveRepository:
         executor looks at every open objective. If the summary of an archived objective is missing,
         `_index_one` makes it from the log.
         """
-        state, objective_id = change.state, change.state.objective.id
-        is_archived = state.is_archived
+        is_archived = change.state.is_archived
         bodies = [*lines, *map(encode_operation, change.operations)]
         # `after` is the version that the command decided on: the append is refused when another
         # process wrote to the log meanwhile.
         append = LogAppend(
-            LOG_KIND, objective_id, bodies, after, closes=is_archived, reopens=not is_archived
+            LOG_KIND, change.state.id, bodies, after, closes=is_archived, reopens=not is_archived
         )
         # Both before anything is awaited: the store commits writes of one turn together.
         appending = self._logs.append_log(append)
@@ -570,9 +471,9 @@ class ObjectiveRepository:
         return None if stored is None else replay_log(stored)
 
     def _put_open(self, state: ObjectiveState) -> None:
-        self._close(state.id)
+        if state.id not in self._open:
+            self._open_counts[state.owner.principal] += 1
         self._open[state.id] = state
-        self._open_counts[state.owner.principal] += 1
 
     def _close(self, objective_id: ObjectiveId) -> None:
         state = self._open.pop(objective_id, None)
@@ -610,8 +511,8 @@ class ObjectiveRepository:
             if summary is not None and summary.sequence == head.sequence:
                 self._index.put(summary)
                 return
-        # No summary, or one that is older than the log: written by an earlier version of the
-        # gateway or by another program, or the process died between the two writes.
+        # No readable summary, or one that is older than the log: written by an earlier version of
+        # the gateway or by another program, or the process died between the two writes.
         async with self._lock(objective_id):
             state = await self._read(objective_id)
             if state is not None and objective_id not in self._index:
@@ -631,7 +532,7 @@ class ObjectiveRepository:
 def replay_log(stored: StoredLog) -> ObjectiveState | None:
     """The state that a log describes; what is not readable is logged and left out."""
     replayed = replay(line.body for line in stored.lines)
-    for problem in [*stored.problems, *(one.message for one in replayed.warnings)]:
+    for problem in (*stored.problems, *replayed.warnings):
         log.warning("planning.log_line_skipped", objective_id=stored.id, reason=problem)
     if replayed.state is None:
         return None

@@ -158,7 +158,7 @@ def _plan_target(state: ObjectiveState, plan: Plan) -> PlanStatus:
 
 def _objective_target(state: ObjectiveState) -> ObjectiveStatus:
     """The status that an objective should have; skipped plans do not count."""
-    status, is_held = state.objective.status, state.objective.id in state.held
+    status, is_held = state.objective.status, state.is_held
     plans = {plan.status for plan in state.plans.values()} - {PlanStatus.SKIPPED}
     stays = (ObjectiveStatus.BLOCKED, ObjectiveStatus.FAILED)
     if status in OBJECTIVE_CLOSED or not plans or (is_held and status in stays):

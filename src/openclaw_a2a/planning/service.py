@@ -8,11 +8,7 @@ import msgspec
 from openclaw_a2a.engine.audit_log import audit_outcome
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.model.delivery import Delivery
-from openclaw_a2a.model.errors import (
-    InvalidParams,
-    Problem,
-    TaskNotFound,
-)
+from openclaw_a2a.model.errors import InvalidParams, Problem, TaskNotFound
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.turn import Scope
@@ -29,9 +25,10 @@ from openclaw_a2a.planning.model import (
     PlanStatus,
     PlanTaskStatus,
 )
-from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubscription
+from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.state import Change, not_found
 from openclaw_a2a.planning.steps import check_named_agents, find_waiting_step, named_agents
+from openclaw_a2a.planning.subscription import OperationSubscription
 from openclaw_a2a.planning.task_sync import StepLink
 from openclaw_a2a.planning.views import ObjectiveView, read_step
 
@@ -268,7 +265,7 @@ class PlanningService:
     async def _update_plan(self, params: requests.UpdatePlan, scope: Scope) -> JsonObject:
         state = await self._repository.get_by_plan(scope, params.id)
         # A dry run: deliveries must not be stored for an update that is not valid.
-        commands.update_plan(Change(state, self._repository.command_context), params)
+        commands.update_plan(Change(state, self._repository.command_context()), params)
         edits = [one for one in params.tasks or () if one.a2a_task_id]
         links = {one.id: one.a2a_task_id for one in edits if one.a2a_task_id}
         for edit in edits:

@@ -16,7 +16,7 @@ later the one that took over the work of that one.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 
@@ -26,10 +26,10 @@ from openclaw_a2a.model.errors import GatewayError, QuotaExceeded
 from openclaw_a2a.model.ids import OwnerId, PeerName
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.listing import ObjectiveIndex
-from openclaw_a2a.planning.model import ObjectiveId, PlanId, PlanLimits
+from openclaw_a2a.planning.model import ObjectiveId, PlanId
 from openclaw_a2a.planning.operations import decode_operation
 from openclaw_a2a.planning.repository import LOG_KIND, ObjectiveRepository, replay_log
-from openclaw_a2a.planning.state import Change, ObjectiveState, apply
+from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState, apply
 from openclaw_a2a.ports import (
     LogStore,
     Record,
@@ -57,13 +57,10 @@ class SharedObjectiveRepository(ObjectiveRepository):
         logs: LogStore,
         records: RecordStore,
         supervisor: Supervisor,
-        *,
+        command_context: Callable[[], CommandContext],
         replicas: ReplicaStore,
-        now: Callable[[], datetime],
-        new_id: Callable[[], str],
-        limits: PlanLimits,
     ) -> None:
-        super().__init__(logs, records, supervisor, now=now, new_id=new_id, limits=limits)
+        super().__init__(logs, records, supervisor, command_context)
         self._replicas = replicas
         self._own: set[ObjectiveId] = set()
         self._numbers: dict[ObjectiveId, int] = {}
@@ -257,8 +254,8 @@ class SharedObjectiveRepository(ObjectiveRepository):
         if known is None:
             stored = StoredLog(objective_id, found.lines, found.is_closed)
             state = replay_log(stored) if found.lines else None
-            return None if state is None else Change(state, self.command_context)
-        change = Change(known, self.command_context)
+            return None if state is None else Change(state, self.command_context())
+        change = Change(known, self.command_context())
         for line in found.lines:
             try:
                 operation = msgspec.structs.replace(decode_operation(line.body), seq=line.sequence)
@@ -295,17 +292,17 @@ class SharedObjectiveRepository(ObjectiveRepository):
 
     async def _check_room(self, peer: PeerName) -> None:
         try:
-            self._check_count(peer)
+            await super()._check_room(peer)
         except QuotaExceeded:  # unless others have ended meanwhile
             await self.compare()
-            self._check_count(peer)
+            await super()._check_room(peer)
 
     async def reserve_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> bool:
         """Reserve the id of a plan; False when another objective has it, at any replica."""
         if not await super().reserve_plan_id(plan_id, objective_id):
             return False
         # Another replica may reserve it at this moment, for another objective.
-        now, body = self._now(), objective_id.encode()
+        now, body = self.command_context().now, objective_id.encode()
         record = Record(PLAN_ID_KIND, plan_id, body, now + _RESERVED_FOR)
         if await self._records.update_record(record):
             return True

@@ -56,6 +56,7 @@ class ObjectiveState(msgspec.Struct):
     a caller asked for: it waits for no back-off.
     """
 
+    id: ObjectiveId
     objective: Objective
     owner: Scope
     seq: int
@@ -71,14 +72,9 @@ class ObjectiveState(msgspec.Struct):
     at_once: frozenset[PlanTaskId] = frozenset()
 
     @property
-    def id(self) -> ObjectiveId:
-        """The objective's id."""
-        return self.objective.id
-
-    @property
     def is_held(self) -> bool:
         """True when a caller chose the objective's status, so that nothing starts by itself."""
-        return self.objective.id in self.held
+        return self.id in self.held
 
     def plan(self, plan_id: PlanId) -> Plan:
         """The plan with this id. Raises: PlanItemNotFound."""
@@ -179,7 +175,7 @@ class ObjectiveState(msgspec.Struct):
 
     def is_running(self, item_id: str) -> bool:
         """True when a plan, or the objective itself, is executed; a paused objective pauses all."""
-        objective_mode = self.execution.get(self.objective.id)
+        objective_mode = self.execution.get(self.id)
         own_mode = self.execution.get(item_id)
         return (own_mode or objective_mode) == RUNNING and objective_mode != PAUSED
 
@@ -281,28 +277,22 @@ def initial_state(data: ops.ObjectiveCreated, operation: Operation) -> Objective
     members, at = asdict(data), operation.at
     owner = members.pop("owner") or LOCAL_OWNER
     objective = Objective(**members, created_at=at, updated_at=at)
-    return ObjectiveState(objective, owner, seq=operation.seq, at=at)
-
-
-class ReplayWarning(msgspec.Struct, frozen=True):
-    """A line of a log that is not readable or does not fit."""
-
-    line: int
-    message: str
+    return ObjectiveState(data.id, objective, owner, seq=operation.seq, at=at)
 
 
 class ReplayResult(msgspec.Struct, frozen=True):
     """The outcome of a replay; there is no state when no line creates an objective."""
 
     state: ObjectiveState | None
-    warnings: tuple[ReplayWarning, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """One for each line that is not readable or does not fit."""
 
 
 def replay(lines: Iterable[bytes]) -> ReplayResult:
     """The state after all lines of a log; those that are not readable or do not fit are skipped."""
     state: ObjectiveState | None = None
-    warnings: list[ReplayWarning] = []
-    for number, line in enumerate(lines, start=1):
+    warnings: list[str] = []
+    for line in lines:
         if not line.strip():
             continue
         try:
@@ -310,7 +300,7 @@ def replay(lines: Iterable[bytes]) -> ReplayResult:
         except CorruptRecord as error:
             warning = error.message
         if warning is not None:
-            warnings.append(ReplayWarning(number, warning))
+            warnings.append(warning)
     return ReplayResult(state, tuple(warnings))
 
 

@@ -137,8 +137,7 @@ def ready_tasks(state: ObjectiveState) -> list[PlanTask]:
     In a plan that waits for an answer, other tasks may start; in one that waits for other plans,
     or that a caller blocked, none. Nothing starts in an objective that has ended or is held.
     """
-    objective = state.objective
-    if objective.id in state.held or objective.status in OBJECTIVE_ENDED:
+    if state.is_held or state.objective.status in OBJECTIVE_ENDED:
         return []
     return [
         task
@@ -285,7 +284,7 @@ def step_message(
         attempt_message_id(task, state.attempts.get(task.id, 0) + 1),
         Role.USER,
         (Part(text="\n\n".join(parts)),),
-        context_id=ContextId(objective.id),
+        context_id=ContextId(state.id),
         # Local agents have it in their task; a remote agent sees nothing but the message.
         metadata=task_metadata(task) if agent_id.startswith(TARGET_PREFIX) else None,
     )

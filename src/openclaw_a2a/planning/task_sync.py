@@ -11,8 +11,9 @@ or a task whose state the outbox brings here after the restart.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -62,24 +63,6 @@ class _Synced(msgspec.Struct, frozen=True):
     step: PlanTask | None = None
     is_rejected: bool = False
     saved: Delivery | None = None
-
-
-class _ProgressWrite:
-    """Stores that a state was delivered, in the commit that brings it into the objective.
-
-    If only this one of the two writes succeeds, the task is synced again at the next start
-    (`AdminService.subscribe_missing`).
-    """
-
-    def __init__(self, engine: Engine, delivery: Delivery, head: TaskHead) -> None:
-        self._store = engine.store.deliveries
-        self._progress = delivered_up_to(delivery, head.sequence, now=engine.clock.now())
-        self.saved: Delivery | None = None
-        """Once the write is started, which is awaited together with the other one."""
-
-    def __call__(self) -> Awaitable[bool]:
-        self.saved = self._progress
-        return self._store.update_delivery(self._progress)
 
 
 class TaskSync:
@@ -168,9 +151,14 @@ class TaskSync:
                 return _Synced(head)
             # With other replicas the append may lose a race, and the other write be made.
             is_alone = self._engine.replication is None
-            save = None
+            progress = save = None
             if delivery is not None and is_alone:
-                save = _ProgressWrite(self._engine, delivery, head)
+                # Stored in the commit that brings the state into the objective. If only this one of
+                # the two writes succeeds, the task is synced again at the next start
+                # (`AdminService.subscribe_missing`).
+                now = self._engine.clock.now()
+                progress = delivered_up_to(delivery, head.sequence, now=now)
+                save = partial(self._engine.store.deliveries.update_delivery, progress)
             try:
                 change = await self._repository.change(
                     None,
@@ -183,7 +171,8 @@ class TaskSync:
                 )
                 if not is_delivery and is_alone:  # else the delivery may follow elsewhere
                     self._applied[link.objective, task_id] = head
-                saved = None if save is None else save.saved
+                # A change without operations is not written, and nothing beside it.
+                saved = progress if change.operations else None
                 return _Synced(head, change.state.tasks[link.task], saved=saved)
             except (PlanItemNotFound, StatusChangeNotAllowed):  # deleted, canceled or completed
                 # Started by the executor for an objective that is gone or closed: its result is

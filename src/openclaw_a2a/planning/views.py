@@ -94,25 +94,24 @@ def _step(state: ObjectiveState, task: PlanTask) -> StepProgress:
 def status_reason(state: ObjectiveState) -> str | None:
     """Why an objective failed or is stuck, and what a person can do about it."""
     objective, plans = state.objective, state.plans.values()
-    status = objective.status
+    status, given = objective.status, objective.metadata.get(REASON_KEY)
+    is_blocked = status is ObjectiveStatus.BLOCKED
     if status in OBJECTIVE_CLOSED:
         active = [one.name for one in state.tasks.values() if one.status in TASK_ACTIVE]
         return f"{_names('The step', active)} has not stopped yet." if active else None
     if status is ObjectiveStatus.FAILED:
         return _failure_reason(state)
-    if status is ObjectiveStatus.BLOCKED and isinstance(
-        given := objective.metadata.get(REASON_KEY), str
-    ):
+    if is_blocked and isinstance(given, str):
         return given
     waiting = [task.name for task in state.tasks.values() if task.status in TASK_WAITING]
-    if status is ObjectiveStatus.BLOCKED and waiting:
+    if is_blocked and waiting:
         return f"{_names('The step', waiting)} waits for an answer; answer it."
-    if status is ObjectiveStatus.BLOCKED and state.is_held:
+    if is_blocked and state.is_held:
         return "It was set to blocked; run it, or set it to working."
     held = [one.name for one in plans if one.id in state.held and one.status is PlanStatus.BLOCKED]
-    if status is ObjectiveStatus.BLOCKED and held:
+    if is_blocked and held:
         return f"{_names('The plan', held)} was set to blocked; run it."
-    is_stuck = status is ObjectiveStatus.BLOCKED or state.is_running(state.id)
+    is_stuck = is_blocked or state.is_running(state.id)
     empty = [one.name for one in plans if one.status in PLAN_OPEN and not state.task_ids[one.id]]
     if is_stuck and empty and not any(one.status is PlanStatus.WORKING for one in plans):
         return f"{_names('The plan', empty)} has no steps; add steps to it, or skip it."
@@ -144,10 +143,8 @@ def _failure_reason(state: ObjectiveState) -> str:
 
 def _stuck_reason(state: ObjectiveState, plan: Plan) -> str | None:
     """Why a plan cannot start even when everything that failed is retried."""
-    waits, skip = (
-        f"The plan {_short_name(plan.name)} waits for",
-        f"skip the plan {_short_name(plan.name)}",
-    )
+    name = _short_name(plan.name)
+    waits, skip = f"The plan {name} waits for", f"skip the plan {name}"
     # A log of another program may name what does not exist.
     for needed_plan in plan.dependencies:
         if needed_plan not in state.plans:

@@ -194,7 +194,7 @@ class CallsWiring:
 
     def release_waiters(self) -> None:
         """The gateway stops: answer waiting callers that the outcome comes later."""
-        self._delivery.release_waiters()
+        self._delivery.waiters.close()
 
     async def _purge(self) -> None:
         clock = RetentionClock(self._engine.clock, self._engine.store)

@@ -20,7 +20,7 @@ from openclaw_a2a.planning.model import PlanLimits
 from openclaw_a2a.planning.repository import LOG_KIND, ObjectiveRepository
 from openclaw_a2a.planning.service import PlanningService
 from openclaw_a2a.planning.shared_repository import SharedObjectiveRepository
-from openclaw_a2a.planning.state import ObjectiveState
+from openclaw_a2a.planning.state import CommandContext, ObjectiveState
 from openclaw_a2a.planning.steps import ExecutionPolicy
 from openclaw_a2a.planning.task_sync import DELIVERY_KIND
 from openclaw_a2a.planning.views import ObjectiveView
@@ -70,17 +70,17 @@ def _credential_agents(settings: Settings, name: PeerName) -> frozenset[str] | N
 
 def _make_repository(engine: Engine, limits: PlanLimits) -> ObjectiveRepository:
     store, replication = engine.store, engine.replication
-    parts = (store.logs, store.records, engine.supervisor)
-    now = engine.clock.now
 
     def new_name() -> str:
         return new_id().replace("-", "")[:16]
 
+    def command_context() -> CommandContext:
+        return CommandContext(engine.clock.now(), new_name, limits)
+
+    parts = (store.logs, store.records, engine.supervisor, command_context)
     if replication is None or store.replicas is None:
-        return ObjectiveRepository(*parts, now=now, new_id=new_name, limits=limits)
-    shared = SharedObjectiveRepository(
-        *parts, replicas=store.replicas, now=now, new_id=new_name, limits=limits
-    )
+        return ObjectiveRepository(*parts)
+    shared = SharedObjectiveRepository(*parts, store.replicas)
     replication.followers[LOG_KIND] = shared
     replication.on_taken_over.append(shared.on_taken_over)
     replication.on_dropped.append(shared.on_lost)
