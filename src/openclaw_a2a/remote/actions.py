@@ -114,7 +114,7 @@ class ActionCall:
                 client = target.auth.oauth2
                 self._credentials = read_client_credentials(client, self._environment)
                 self._result.add_secrets(self._credentials.secrets)
-            guard = self._pool.breaker.guard(target.identity.base_url, lambda: self._result.secrets)
+            guard = self._pool.breaker.guard(target.base_url, lambda: self._result.secrets)
             async with asyncio.timeout(timeout_ms / 1000), guard:
                 raw = await self._perform()
                 return success_envelope(self._action, self._result.summary(), raw)
@@ -395,7 +395,7 @@ class ActionCall:
         """
         if not self._is_answered:
             self._is_answered = True
-            self._pool.breaker.record_answer(self._resolved.target.identity.base_url)
+            self._pool.breaker.record_answer(self._resolved.target.base_url)
 
     async def _emit(self, *events: JsonObject) -> None:
         if self._on_update is not None:

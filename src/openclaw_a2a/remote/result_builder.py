@@ -252,9 +252,9 @@ class ResultBuilder:
         target, received = self.resolved.target, self.received
         streaming = self.streaming_supported
         summary: JsonObject = {
-            "target_alias": target.alias,
+            "target_alias": target.alias or None,
             "target_name": redact(self._pool.record(target).card.name, self.secrets),
-            "target_url": target.identity.base_url,
+            "target_url": target.base_url,
             "streaming_supported": streaming,
             "response_kind": received.response_kind,
             "message_text": self.text or None,
@@ -314,7 +314,7 @@ class ResultBuilder:
         details: JsonObject = {
             "task_id": task_id,
             "target_url": target.base_url,
-            "target_alias": target.alias,
+            "target_alias": target.alias or None,
             "streaming_supported": self.streaming_supported,
             "suggested_action": "status",
         }

@@ -9,7 +9,7 @@ import msgspec
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.url_policy import url_rejection_reason
-from openclaw_a2a.remote.config import Auth, OutboundConfig, TargetConfig, Transport
+from openclaw_a2a.remote.config import OutboundConfig, TargetConfig, Transport
 from openclaw_a2a.remote.credentials import has_variables, substitute
 from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 
@@ -20,43 +20,37 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _UNQUOTED = "%/?:@!$&'()*+,;=~"
 
 
-class TargetIdentity(msgspec.Struct, frozen=True):
-    """Two targets are the same when address, card path and order of transports are."""
-
-    base_url: str
-    card_path: str
-    preferred_transports: tuple[Transport, ...]
+TargetIdentity = tuple[str, str, tuple[Transport, ...]]
+"""Two targets are the same when address, card path and order of transports are."""
 
 
-class Target(msgspec.Struct, frozen=True):
-    """A remote agent that requests can be sent to."""
+class Target(TargetConfig, frozen=True):
+    """A remote agent that requests can be sent to, at its resolved address.
 
-    identity: TargetIdentity
-    alias: str | None = None
-    auth: Auth | None = None
-    allowed_hosts: tuple[str, ...] = ()
+    It is configured, or a caller has named it: then its alias is usually empty.
+    """
+
     is_caller_named: bool = False
     """True when the operator did not configure the address: every connection is checked then."""
 
     @property
-    def card_url(self) -> str:
-        """The address of its card, below its own address."""
-        base = urlsplit(self.identity.base_url)
-        path = f"{base.path.rstrip('/')}/{self.identity.card_path.lstrip('/')}"
-        return urlunsplit((base.scheme, base.netloc, path, base.query, ""))
+    def identity(self) -> TargetIdentity:
+        """What tells it from other targets."""
+        return self.base_url, self.card_path, self.preferred_transports
 
     @property
-    def base_url(self) -> str:
-        """Its address."""
-        return self.identity.base_url
+    def card_url(self) -> str:
+        """The address of its card, below its own address."""
+        base = urlsplit(self.base_url)
+        path = f"{base.path.rstrip('/')}/{self.card_path.lstrip('/')}"
+        return urlunsplit((base.scheme, base.netloc, path, base.query, ""))
 
     def as_object(self) -> JsonObject:
         """The target in error details, without its secrets."""
-        identity = self.identity
         details: JsonObject = {
-            "baseUrl": identity.base_url,
-            "cardPath": identity.card_path,
-            "preferredTransports": [one.value for one in identity.preferred_transports],
+            "baseUrl": self.base_url,
+            "cardPath": self.card_path,
+            "preferredTransports": [one.value for one in self.preferred_transports],
         }
         return {**details, "alias": self.alias} if self.alias else details
 
@@ -149,9 +143,13 @@ class TargetDirectory:
         if not self._config.policy.allow_target_url_override:
             raise self.url_not_allowed(url, normalized)
         defaults = self._config.defaults
-        return self.allow_caller_named(
-            Target(TargetIdentity(normalized, defaults.card_path, defaults.preferred_transports))
+        target = Target(
+            alias="",
+            base_url=normalized,
+            card_path=defaults.card_path,
+            preferred_transports=defaults.preferred_transports,
         )
+        return self.allow_caller_named(target)
 
     def allow_caller_named(self, target: Target) -> Target:
         """The target, when a caller may name its address. Raises: RemoteFailure (it is private)."""
@@ -191,8 +189,8 @@ class TargetDirectory:
 
 
 def _build(config: TargetConfig, url: str) -> Target:
-    identity = TargetIdentity(url, config.card_path, config.preferred_transports)
-    return Target(identity, config.alias, auth=config.auth, allowed_hosts=config.allowed_hosts)
+    resolved = msgspec.structs.replace(config, base_url=url)
+    return Target(**msgspec.structs.asdict(resolved))
 
 
 def private_address_error(host: str, message: str) -> RemoteFailure:

@@ -94,7 +94,7 @@ def _view_target(status: "TargetStatus") -> RemoteAgentView:
             [CardProblem(field, hide(problem)) for field, problem in status.card_problems]
         ),
         circuit=CircuitView(
-            circuit.state, circuit.failures, circuit.opens_until, hide(circuit.reason)
+            circuit.state.value, circuit.failures, circuit.opens_until, hide(circuit.reason)
         ),
     )
 

@@ -88,15 +88,14 @@ class ClientPool:
 
     def record(self, target: Target) -> CardRecord:
         """What is known of the target's card."""
-        identity = target.identity
-        return self._records.get((identity.base_url, identity.card_path), _NO_RECORD)
+        return self._records.get((target.base_url, target.card_path), _NO_RECORD)
 
     async def clients(self, target: Target, headers: Mapping[str, str]) -> tuple[RemoteClient, ...]:
         """The clients of a target to try, the preferred one first; made on first use.
 
         Raises: RemoteFailure.
         """
-        known, url = self._clients.get(target.identity), target.identity.base_url
+        known, url = self._clients.get(target.identity), target.base_url
         if known is not None:
             log.debug("a2a.remote_agent.client_pool.cache_hit", target=url)
             return known
@@ -169,7 +168,7 @@ class ClientPool:
     async def drop_clients(self, target: Target) -> None:
         """Close the clients of a target, so that the next call reads its card again."""
         for identity in list(self._clients):
-            if identity.base_url == target.base_url:
+            if identity[0] == target.base_url:
                 await self._close_clients(identity)
 
     async def close(self) -> None:
@@ -202,7 +201,7 @@ class ClientPool:
         return card
 
     def _set_record(self, target: Target, record: CardRecord) -> None:
-        key = target.identity.base_url, target.identity.card_path
+        key = target.base_url, target.card_path
         self._records.pop(key, None)
         self._records[key] = record
         while len(self._records) > MAX_TARGETS:
