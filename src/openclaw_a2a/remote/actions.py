@@ -87,7 +87,10 @@ class ActionCall:
         self._action: str = request["action"]
         self._on_update = on_update
         self._resolved: ResolvedTarget = context.resolver.resolve(request, owner)
-        self._result = ResultBuilder(self._resolved, context.pool, context.handles)
+        is_followed = self._action == "watch" or request.get("follow_updates") is True
+        self._result = ResultBuilder(
+            self._resolved, context.pool, context.handles, is_followed=is_followed
+        )
         self._headers: dict[str, str] = {}
         self._credentials: ClientCredentials | None = None
         self._token: str | None = None
@@ -106,9 +109,8 @@ class ActionCall:
             parameters = merge_service_parameters(defaults.service_parameters, request)
             self._headers = build_headers(parameters, target.auth, self._environment)
             push: JsonObject | None = request.get("push_notification_config")
-            self._result.set_secrets(
-                find_secrets(self._headers, parameters, self._environment, push),
-                is_followed=self._action == "watch" or request.get("follow_updates") is True,
+            self._result.add_secrets(
+                find_secrets(self._headers, parameters, self._environment, push)
             )
             if target.auth is not None and target.auth.oauth2 is not None:
                 client = target.auth.oauth2
@@ -285,7 +287,8 @@ class ActionCall:
 
     async def _clients(self) -> tuple[RemoteClient, ...]:
         """The clients of the target, and a valid access token among the headers if it wants one."""
-        await self._authorize()
+        if self._credentials is not None:
+            await self._authorize(self._credentials)
         target = self._resolved.target
         try:
             return await self._pool.clients(target, self._headers)
@@ -293,12 +296,10 @@ class ActionCall:
             await self._renew_token(failure)
             return await self._pool.clients(target, self._headers)
 
-    async def _authorize(self) -> None:
-        if self._credentials is None:
-            return
+    async def _authorize(self, credentials: ClientCredentials) -> None:
         bare = {name: one for name, one in self._headers.items() if name != "authorization"}
         target = self._resolved.target
-        self._token = await self._pool.access_token(target, self._credentials, bare)
+        self._token = await self._pool.access_token(target, credentials, bare)
         # In place: the requests of this call share this dict.
         self._headers["authorization"] = f"Bearer {self._token}"
         self._result.add_secrets([self._token])
@@ -308,10 +309,10 @@ class ActionCall:
 
         A refused request was not acted on: it is safe to repeat.
         """
-        if self._token is None or not is_unauthenticated(failure):
+        if self._credentials is None or self._token is None or not is_unauthenticated(failure):
             raise failure
         self._pool.drop_token(self._token)
-        await self._authorize()
+        await self._authorize(self._credentials)
 
     async def _call(
         self,

@@ -216,10 +216,11 @@ def build_message_request(
         "taskPushNotificationConfig": None if push is None else _push_config(push),
     }
     outgoing: JsonObject = {"message": drop_none(message)}
-    for free in (request.get("metadata"), *(part.get("data") for part in request["parts"])):
-        check_sendable(free)
-    for part in request["parts"]:
-        check_sendable(part.get("metadata"))
+    parts: list[JsonObject] = request["parts"]
+    for holder in (request, *parts):
+        for name in ("data", "metadata"):
+            if name in holder:
+                check_sendable(holder[name])
     # Sent also when it is empty: over some transports of 0.3 its absence means not to wait.
     outgoing["configuration"] = drop_none(configuration)
     if "metadata" in request:

@@ -182,11 +182,18 @@ class ResultBuilder:
     disconnects can follow it later.
     """
 
-    def __init__(self, resolved: ResolvedTarget, pool: "ClientPool", handles: TaskHandles) -> None:
+    def __init__(
+        self,
+        resolved: ResolvedTarget,
+        pool: "ClientPool",
+        handles: TaskHandles,
+        *,
+        is_followed: bool,
+    ) -> None:
+        """`is_followed` says that more may come after an answer."""
         self.resolved = resolved
         self.received = EventAccumulator()
-        self._secrets: tuple[str, ...] = ()
-        self._redactor = EventRedactor(())
+        self._redactor = EventRedactor(is_stream=is_followed)
         self.created_task: str | None = None
         """The task that this request created in order to follow it."""
         self._pool = pool
@@ -197,19 +204,11 @@ class ResultBuilder:
     @property
     def secrets(self) -> tuple[str, ...]:
         """The secrets of this call and of the request that fetched the card."""
-        return (*self._secrets, *self._pool.record(self.resolved.target).secrets)
-
-    def set_secrets(self, secrets: tuple[str, ...], *, is_followed: bool) -> None:
-        """Set the secrets to hide, before anything is received.
-
-        `is_followed` says that more may come after an answer.
-        """
-        self._secrets = secrets
-        self._redactor = EventRedactor(secrets, is_stream=is_followed)
+        return (*self._redactor.secrets, *self._pool.record(self.resolved.target).secrets)
 
     def add_secrets(self, secrets: Iterable[str]) -> None:
-        """Add secrets to hide: credentials that were issued for this call."""
-        self._secrets = self._redactor.add_secrets(secrets)
+        """Add secrets to hide, before the peer could repeat them."""
+        self._redactor.add_secrets(secrets)
 
     def add_answer(self, answer: JsonObject) -> JsonObject:
         """Add a message or task of the peer; returns it without our secrets."""

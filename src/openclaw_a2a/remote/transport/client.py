@@ -129,7 +129,8 @@ class _HttpWire:
             call = self._binding.build(operation, params)
             sent = self._headers(call, headers, "application/json")
             response, body = await self._http.request(call.method, call.url, sent, call.body)
-            self._check_status(response, body)
+            if not response.is_success:
+                raise self._status_error(response, body)
             result = self._binding.read_result(decode_json(body), call)
             return decode_peer_answer(result, self._binding.wire)
 
@@ -164,7 +165,8 @@ class _HttpWire:
                         yield event
                 return
             body = await response.aread()
-            self._check_status(response, body)
+            if not response.is_success:
+                raise self._status_error(response, body)
             yield body.decode("utf-8", "replace")
 
     async def _read_events(self, response: httpx2.Response) -> AsyncGenerator[str]:
@@ -185,18 +187,18 @@ class _HttpWire:
             f"the peer ended the stream with an error: {data}", name="StreamError"
         )
 
-    def _check_status(self, response: httpx2.Response, body: bytes) -> None:
-        if response.is_success:
-            return
+    def _status_error(self, response: httpx2.Response, body: bytes) -> Exception:
+        """The error for a response with a status of failure."""
         status, failure = response.status_code, status_error(response, body)
         # Its body says more than its status, when it is an error of the protocol.
         try:
             error = self._binding.read_error(decode_json(body), status)
         except AnswerUnreadable:
             error = self._binding.read_error(None, status)
-        if error is not None:
-            raise error from failure
-        raise failure
+        if error is None:
+            return failure
+        error.__cause__ = failure
+        return error
 
     def _headers(self, call: HttpCall, headers: Mapping[str, str], accept: str) -> dict[str, str]:
         sent = {"accept": accept, **headers, _VERSION_HEADER: self._version}
@@ -253,7 +255,7 @@ class _JsonRpcBinding:
         """The result in an answer. Raises: PeerError (it is an error), AnswerUnreadable."""
         if not is_object(answer):
             raise AnswerUnreadable("the answer is not a JSON-RPC answer")
-        if error := self.read_error(answer, 0):
+        if error := read_rpc_error(answer.get("error")):
             raise error
         # Without an id it can only be the answer to this request.
         if answer.get("id") not in (None, call.id):

@@ -57,11 +57,8 @@ class PeerHttp:
         limit: int | None = None,
     ) -> tuple[httpx2.Response, bytes]:
         """Make a request; the response and its whole body, which may have a limit of its own."""
-        response = await self._send(method, url, headers, body, limit)
-        try:
+        async with self.open(method, url, headers, body, limit=limit) as response:
             return response, b"".join([chunk async for chunk in body_of(response)])
-        finally:
-            await response.aclose()
 
     @asynccontextmanager
     async def open(
@@ -70,22 +67,10 @@ class PeerHttp:
         url: httpx2.URL | str,
         headers: Mapping[str, str],
         body: bytes | None = None,
+        *,
+        limit: int | None = None,
     ) -> AsyncGenerator[httpx2.Response]:
         """Make a request; the response, to be read within the context."""
-        response = await self._send(method, url, headers, body)
-        try:
-            yield response
-        finally:
-            await response.aclose()
-
-    async def _send(
-        self,
-        method: str,
-        url: httpx2.URL | str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        limit: int | None = None,
-    ) -> httpx2.Response:
         extensions: dict[str, Any] = {"timeout": _TIMEOUTS}
         if _connection_log.isEnabledFor(logging.DEBUG):
             extensions["trace"] = _hide_answer
@@ -96,10 +81,9 @@ class PeerHttp:
         try:
             response.request = request
             bound_response(response, min(limit or self._limit, self._limit))
-        except httpx2.ReadError:
+            yield response
+        finally:
             await response.aclose()
-            raise
-        return response
 
     async def close(self) -> None:
         """Close the connections."""
