@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from functools import partial
 
 import msgspec
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.ids import JsonObject, PeerName
-from openclaw_a2a.remote.config import MAX_TIMEOUT_MS, OutboundConfig
+from openclaw_a2a.remote.config import MAX_TIMEOUT_MS, OutboundConfig, drop_none
 from openclaw_a2a.remote.credentials import find_secrets
 from openclaw_a2a.remote.handles import TaskHandles
 from openclaw_a2a.remote.request_builder import (
@@ -120,18 +119,18 @@ class ActionCall:
             async with asyncio.timeout(timeout_ms / 1000), guard:
                 raw = await self._perform()
                 return success_envelope(self._action, self._result.summary(), raw)
-        except RemoteFailure as failure:
+        except RemoteFailure as error:
+            failure = cause = error
             if is_network_failure(failure):
                 # The peer may have moved: the next call reads its card again.
                 await self._pool.drop_clients(target)
-            raise self._result.explain(failure, request, self._config.policy) from failure
         except TimeoutError as error:
             failure = RemoteFailure(ErrorCode.PEER, "request timed out", {"hint": _TIMEOUT_HINT})
-            raise self._result.explain(failure, request, self._config.policy) from error
+            cause = error
         except Exception as error:  # any failure: the caller gets the progress so far
             log.exception("a2a.remote_agent.internal_error", action=self._action)
-            failure = RemoteFailure.from_bug(error)
-            raise self._result.explain(failure, request, self._config.policy) from error
+            failure, cause = RemoteFailure.from_bug(error), error
+        raise self._result.explain(failure, request, self._config.policy) from cause
 
     # ---------------------------------------------------------------- the actions
     # Each returns the `raw` of the envelope: the answer, or the events of a stream.
@@ -167,14 +166,13 @@ class ActionCall:
     async def _send_for_task(self) -> JsonObject:
         answer = await self._send()
         if answer["kind"] == "message":
-            details: JsonObject = {"response_kind": "message"}
-            if answer.get("messageId"):
-                details["message_id"] = answer["messageId"]
-            if answer.get("contextId"):
-                details["context_id"] = answer["contextId"]
-            raise RemoteFailure(
-                ErrorCode.TASK_REQUIRED, "a task was required, but the peer sent a message", details
-            )
+            details: JsonObject = {
+                "response_kind": "message",
+                "message_id": answer.get("messageId") or None,
+                "context_id": answer.get("contextId") or None,
+            }
+            message = "a task was required, but the peer sent a message"
+            raise RemoteFailure(ErrorCode.TASK_REQUIRED, message, drop_none(details))
         return answer
 
     async def _send_streaming(self) -> JsonObject:
@@ -215,20 +213,18 @@ class ActionCall:
             else:  # the task may change all the time
                 await asyncio.sleep(asked_at + _MIN_POLL_S - loop.time())
             asked_at = loop.time()
-            last, answer = (
-                answer,
-                await self._call(
-                    partial(self._get, task_id, generation), is_network_failure, is_recorded=False
-                ),
-            )
+            last, answer = answer, await self._read_task(task_id, after_generation=generation)
             if not _is_same_task(answer, last):
                 await self._emit(self._result.add_answer(answer))
         return await self._end_stream()
 
-    def _get(
-        self, task_id: str, after_generation: int | None, client: RemoteClient
-    ) -> Awaitable[JsonObject]:
-        return client.get(task_id, None, self._headers, after_generation=after_generation)
+    async def _read_task(self, task_id: str, *, after_generation: int | None = None) -> JsonObject:
+        """The task as the peer has it now; it is not added to the result."""
+
+        def get(client: RemoteClient) -> Awaitable[JsonObject]:
+            return client.get(task_id, None, self._headers, after_generation=after_generation)
+
+        return await self._call(get, is_network_failure, is_recorded=False)
 
     async def _send_and_subscribe(self) -> JsonObject:
         task = await self._send_for_task()
@@ -253,11 +249,7 @@ class ActionCall:
 
     async def _has_ended(self, task_id: str) -> bool:
         try:
-            task = await self._call(
-                lambda client: client.get(task_id, None, self._headers),
-                is_network_failure,
-                is_recorded=False,
-            )
+            task = await self._read_task(task_id)
         except RemoteFailure:
             return False
         is_over = task["status"]["state"] in TERMINAL_STATES

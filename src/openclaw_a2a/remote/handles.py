@@ -242,7 +242,7 @@ class TaskHandles:
         Raises: RemoteFailure, for a task as if the peer did not know it.
         """
         # Most messages name no task or context: skip the search of many handles.
-        if _is_operator(owner) or not (task_ids or context_id):
+        if not (task_ids or context_id) or _is_operator(owner):
             return
         at_peer = [
             one

@@ -11,6 +11,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
+
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.remote.config import TOOL_NAME, Policy, drop_none
 from openclaw_a2a.remote.credentials import EventRedactor, redact
@@ -248,25 +250,21 @@ class ResultBuilder:
 
     def summary(self) -> JsonObject:
         """The summary of everything received so far. Costs O(answer)."""
-        target, received = self.resolved.target, self.received
-        streaming = self.streaming_supported
+        target, received, secrets = self.resolved.target, self.received, self.secrets
         summary: JsonObject = {
             "target_alias": target.alias or None,
-            "target_name": redact(self._pool.record(target).card.name, self.secrets),
+            "target_name": redact(self._pool.record(target).card.name, secrets),
             "target_url": target.base_url,
-            "streaming_supported": streaming,
+            "streaming_supported": self.streaming_supported,
             "response_kind": received.response_kind,
             "message_text": self.text or None,
             "artifacts": received.artifacts or None,
-            "continuation": self._continuation(streaming),
+            "continuation": self.continuation(),
         }
         return drop_none(summary)
 
     def continuation(self) -> JsonObject | None:
         """How to continue the task or the conversation; None when neither is known."""
-        return self._continuation(self.streaming_supported)
-
-    def _continuation(self, streaming: bool | None) -> JsonObject | None:
         received, resolved = self.received, self.resolved
         task_id = received.task_id or resolved.task_id
         context_id = received.context_id or resolved.context_id
@@ -278,7 +276,7 @@ class ResultBuilder:
                 task_id,
                 self._issue_handle(task_id),
                 state=received.state,
-                streams=streaming is not False,
+                streams=self.streaming_supported is not False,
             )
         if context_id is not None:
             continuation["conversation"] = {"context_id": context_id, "can_send": True}
@@ -425,31 +423,20 @@ def _unique(modes: Iterable[str]) -> list[str]:
 # -------------------------------------------------------------------- envelopes
 
 
-class StreamUpdate:
-    """One event of a followed request.
+class StreamUpdate(msgspec.Struct, frozen=True):
+    """One event of a followed request, and the result that has everything received by now.
 
-    Holds only the event: the envelope, which has the whole answer so far, is built on demand.
-    Building it for every event of a long answer would take time and memory in O(answer squared).
+    The envelope, which has the whole answer so far, is built on demand: building it for every event
+    of a long answer would take time and memory in O(answer squared).
     """
 
-    __slots__ = ("_action", "_result", "event")
-
-    def __init__(self, action: str, event: JsonObject, result: ResultBuilder) -> None:
-        self.event = event
-        self._action = action
-        self._result = result
-
-    def continuation(self) -> JsonObject | None:
-        """How to continue from here."""
-        return self._result.continuation()
-
-    def text(self) -> str:
-        """The whole text received by now."""
-        return self._result.text
+    action: str
+    event: JsonObject
+    result: ResultBuilder
 
     def envelope(self) -> JsonObject:
         """The update as callers of the tool get it, with everything received by now."""
-        envelope = success_envelope(self._action, self._result.summary(), self.event)
+        envelope = success_envelope(self.action, self.result.summary(), self.event)
         return {**envelope, "phase": "update"}
 
 

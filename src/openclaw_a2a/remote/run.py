@@ -264,12 +264,12 @@ class RemoteRun:
         self._is_heard = True
         # Chunks of text do not change the state of the task, and there are many of them.
         is_chunk = self._is_checkpointed and update.event["kind"] == "artifact-update"
-        await self._receive(update.event, None if is_chunk else update.continuation())
+        await self._receive(update.event, None if is_chunk else update.result.continuation())
         event = update.event
         is_status = event["kind"] == "status-update" and not self._is_settled
         if is_status and event["status"]["state"] in PAUSED_STATES:
             # Now and not at the end of the stream: a peer may keep it open while the task pauses.
-            await self._pause(self._translator.status_text or update.text())
+            await self._pause(self._translator.status_text or update.result.text)
 
     async def _receive(self, event: JsonObject, continuation: JsonObject | None) -> None:
         if self._is_settled:

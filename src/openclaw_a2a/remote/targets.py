@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
@@ -63,12 +62,9 @@ class TargetDirectory:
         self._environment = environment
         self._default = config.default_target
         self.has_default = self._default is not None
+        self._configs = {one.alias: one for one in config.targets}
         self._fixed: dict[str, Target] = {}
-        for one in config.targets:
-            # An address with variables is resolved for every request, any other only once.
-            if not has_variables(one.base_url):
-                with suppress(RemoteFailure):  # each request reports it
-                    self._fixed[one.alias] = self._resolve(one)
+        """Targets whose address has no variables, which are resolved only once."""
 
     @property
     def configured(self) -> tuple[Target, ...]:
@@ -79,7 +75,7 @@ class TargetDirectory:
         found: list[Target] = []
         for one in self._config.targets:
             try:
-                found.append(self._fixed.get(one.alias) or self._resolve(one))
+                found.append(self._resolve(one))
             except RemoteFailure:
                 found.append(_build(one, _without_userinfo(one.base_url)))
         return tuple(found)
@@ -97,11 +93,8 @@ class TargetDirectory:
 
     def by_alias(self, alias: str) -> Target:
         """The target with this alias. Raises: RemoteFailure."""
-        if alias in self._fixed:
-            return self._fixed[alias]
-        for config in self._config.targets:
-            if config.alias == alias:
-                return self._resolve(config)
+        if alias in self._configs:
+            return self._resolve(self._configs[alias])
         raise _unresolved(
             "unknown_alias",
             f'there is no target "{alias}"; list_targets shows those there are',
@@ -174,9 +167,11 @@ class TargetDirectory:
 
     def _resolve(self, config: TargetConfig) -> Target:
         """The target at its address with the values of the environment. Raises: RemoteFailure."""
+        if config.alias in self._fixed:
+            return self._fixed[config.alias]
         address = substitute(config.base_url, self._environment)
         try:
-            return _build(config, self.normalize(address))
+            target = _build(config, self.normalize(address))
         except ValueError as error:
             shown = _without_userinfo(config.base_url)
             raise _unresolved(
@@ -186,6 +181,9 @@ class TargetDirectory:
                 normalizedBaseUrl=shown,
                 hint="use an http or https address, and auth for credentials",
             ) from None
+        if not has_variables(config.base_url):
+            self._fixed[config.alias] = target
+        return target
 
 
 def _build(config: TargetConfig, url: str) -> Target:
