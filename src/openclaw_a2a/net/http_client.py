@@ -147,7 +147,7 @@ def describe_connect_failure(error: BaseException) -> str:
 
 
 def open_transport(
-    tls: ssl.SSLContext | None = None, find_addresses: FindAddresses | None = None
+    tls: ssl.SSLContext | None, find_addresses: FindAddresses | None
 ) -> httpx2.AsyncBaseTransport:
     """The transport of a client, for senders that need neither cookies nor redirects.
 

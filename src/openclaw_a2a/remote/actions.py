@@ -9,7 +9,8 @@ import msgspec
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.ids import JsonObject, PeerName
-from openclaw_a2a.remote.config import MAX_TIMEOUT_MS, OutboundConfig, drop_none
+from openclaw_a2a.model.validation import drop_none
+from openclaw_a2a.remote.config import MAX_TIMEOUT_MS, OutboundConfig
 from openclaw_a2a.remote.credentials import find_secrets
 from openclaw_a2a.remote.handles import TaskHandles
 from openclaw_a2a.remote.request_builder import (

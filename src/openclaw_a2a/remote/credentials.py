@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import secret_tail
-from openclaw_a2a.model.validation import is_list, is_object, object_at
-from openclaw_a2a.remote.config import drop_none
+from openclaw_a2a.model.validation import drop_none, is_list, is_object, object_at
 from openclaw_a2a.remote.result import LAST_STATES, PAUSED_STATES, ErrorCode, RemoteFailure
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")

@@ -8,15 +8,9 @@ from contextlib import suppress
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject, PeerName
-from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.model.validation import drop_none, is_list, is_object
 from openclaw_a2a.protocol.validation import MAX_DEPTH, standard_base64
-from openclaw_a2a.remote.config import (
-    Auth,
-    ContinuationTargets,
-    Policy,
-    Transport,
-    drop_none,
-)
+from openclaw_a2a.remote.config import Auth, ContinuationTargets, Policy, Transport
 from openclaw_a2a.remote.credentials import has_variables, substitute
 from openclaw_a2a.remote.handles import TaskHandle, TaskHandles
 from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
@@ -350,10 +344,8 @@ def invalid_request(reason: str) -> RemoteFailure:
 
 
 def _push_config(config: JsonObject) -> JsonObject:
-    built: JsonObject = {"url": config["url"], "id": config.get("id"), "token": config.get("token")}
-    authentication = config.get("authentication")
-    if authentication is not None:
-        credentials = authentication.get("credentials")
-        scheme = authentication["schemes"][0]
-        built["authentication"] = drop_none({"scheme": scheme, "credentials": credentials})
-    return drop_none(built)
+    if "authentication" not in config:
+        return config
+    schemes, credentials = map(config["authentication"].get, ("schemes", "credentials"))
+    authentication = drop_none({"scheme": schemes[0], "credentials": credentials})
+    return {**config, "authentication": authentication}

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.remote.config import TOOL_NAME, Policy, drop_none
+from openclaw_a2a.model.validation import drop_none
+from openclaw_a2a.remote.config import TOOL_NAME, Policy
 from openclaw_a2a.remote.credentials import EventRedactor, redact
 from openclaw_a2a.remote.handles import (
     LastKnownState,

@@ -19,7 +19,7 @@ one arrived.
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
-from enum import Enum
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import anyio
@@ -45,6 +45,8 @@ from openclaw_a2a.remote.event_translator import RemoteEventTranslator
 from openclaw_a2a.remote.result import (
     CIRCUIT_OPEN,
     PAUSED_STATES,
+    TASK_NOT_FOUND,
+    ErrorCode,
     RemoteResult,
     continuation_of_failure,
     is_streaming_refused,
@@ -62,8 +64,6 @@ CHECKPOINT_KIND = "target-run"
 _CANCELED = "canceled"
 _CHECKPOINT_TTL = timedelta(days=7)
 _MAX_BUFFERED = 64
-_PEER_ERROR = "A2A_SDK_ERROR"
-_TASK_NOT_FOUND = -32001
 _INTERNAL_ERROR = -32603
 _TRY_LATER = frozenset({408, 425})
 _STATUS_S = 30.0
@@ -103,13 +103,20 @@ class RunContext(msgspec.Struct, frozen=True):
 class _Step(Enum):
     """The next request of a run."""
 
-    SEND = "send"
-    SEND_WITHOUT_STREAM = "send without stream"
-    STATUS = "status"
-    WATCH = "watch"
+    SEND = auto()
+    SEND_WITHOUT_STREAM = auto()
+    STATUS = auto()
+    WATCH = auto()
 
 
 _SENDING = frozenset({_Step.SEND, _Step.SEND_WITHOUT_STREAM})
+_REQUESTS: dict[_Step, JsonObject] = {
+    _Step.SEND: {"action": "send", "follow_updates": True},
+    # A blocking send would return the task id only at the end: too late for a restart.
+    _Step.SEND_WITHOUT_STREAM: {"action": "send", "blocking": False},
+    _Step.STATUS: {"action": "status"},
+    _Step.WATCH: {"action": "watch"},
+}
 
 
 class RemoteRun:
@@ -232,17 +239,11 @@ class RemoteRun:
         timeouts, turn = self._context.timeouts, self._turn
         is_status = step is _Step.STATUS
         limit_s = min(_STATUS_S, timeouts.answer_s) if is_status else timeouts.answer_s
-        request: JsonObject = {"action": step.value, "timeout_ms": round(limit_s * 1000)}
+        request: JsonObject = {**_REQUESTS[step], "timeout_ms": round(limit_s * 1000)}
         if step in _SENDING:
-            request["action"] = "send"
             # The run id as message id: sending it again gives the same task, not a second one.
             request["message_id"] = turn.run_id
             request["parts"] = [{"kind": "text", "text": turn.message.text}]
-        if step is _Step.SEND:
-            request["follow_updates"] = True
-        elif step is _Step.SEND_WITHOUT_STREAM:
-            # A blocking send would return the task id only at the end: too late for a restart.
-            request["blocking"] = False
         if self._continuation is not None:
             request["continuation"] = self._continuation
         else:
@@ -481,7 +482,7 @@ async def cancel_remote_task(context: RunContext, continuation: JsonObject) -> s
         result = RemoteResult.from_envelope(envelope)
         if result.task is not None and result.task.is_over:
             return result.task.state
-        if result.details.get("rpcCode") == _TASK_NOT_FOUND:
+        if result.details.get("rpcCode") == TASK_NOT_FOUND:
             return _CANCELED  # the peer does not know the task, so it does not work on it
         is_refused = is_peer_answer(result)
         if is_refused and action == "status":
@@ -518,7 +519,7 @@ def is_peer_answer(result: RemoteResult) -> bool:
 
 
 def _is_network_failure(result: RemoteResult) -> bool:
-    return result.code == _PEER_ERROR and not is_peer_answer(result)
+    return result.code == ErrorCode.PEER.value and not is_peer_answer(result)
 
 
 def _is_temporary(result: RemoteResult) -> bool:

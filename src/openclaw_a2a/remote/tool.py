@@ -4,14 +4,14 @@ import asyncio
 import copy
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from types import MappingProxyType
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import Json, JsonObject, PeerName
 from openclaw_a2a.model.message import format_timestamp
+from openclaw_a2a.model.validation import drop_none
 from openclaw_a2a.remote.actions import ActionCall, ActionContext
-from openclaw_a2a.remote.config import OutboundConfig, drop_none
+from openclaw_a2a.remote.config import OutboundConfig
 from openclaw_a2a.remote.credentials import find_secrets, redact
 from openclaw_a2a.remote.handles import HandleStore, TaskHandles
 from openclaw_a2a.remote.request_builder import (
@@ -36,7 +36,6 @@ from openclaw_a2a.remote.transport.http_transport import TargetConnections
 log = get_logger(__name__)
 
 TOOL_LABEL = "Remote Agent"
-_NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 _SENTENCE = (
     "Find remote A2A agents, send them work and follow it. Keep summary.continuation of an answer "
     "and pass it back unchanged to continue."
@@ -53,7 +52,7 @@ class RemoteAgentTool:
         *,
         now: Callable[[], datetime],
         new_id: Callable[[], str],
-        environment: Mapping[str, str] = _NO_ENVIRONMENT,
+        environment: Mapping[str, str],
         handle_store: HandleStore | None = None,
     ) -> None:
         """Raises RemoteFailure when a target needs a transport that this build does not support."""

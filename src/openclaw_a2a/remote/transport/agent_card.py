@@ -9,9 +9,9 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import as_list, camel_case, is_object, object_at
+from openclaw_a2a.model.validation import as_list, camel_case, drop_none, is_object, object_at
 from openclaw_a2a.protocol.versions import ProtocolVersion
-from openclaw_a2a.remote.config import Transport, clean_text, clean_texts, drop_none
+from openclaw_a2a.remote.config import Transport, clean_text, clean_texts
 from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target
 

@@ -10,10 +10,10 @@ import msgspec
 
 from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import is_object
+from openclaw_a2a.model.validation import drop_none, is_object
 from openclaw_a2a.net.sse_reader import SseReader
 from openclaw_a2a.protocol.versions import ProtocolVersion
-from openclaw_a2a.remote.config import Transport, drop_none
+from openclaw_a2a.remote.config import Transport
 from openclaw_a2a.remote.transport.agent_card import Interface, PeerCard
 from openclaw_a2a.remote.transport.codec import (
     AnswerUnreadable,
@@ -255,7 +255,7 @@ class _JsonRpcBinding:
         """The result in an answer. Raises: PeerError (it is an error), AnswerUnreadable."""
         if not is_object(answer):
             raise AnswerUnreadable("the answer is not a JSON-RPC answer")
-        if error := read_rpc_error(answer.get("error")):
+        if "error" in answer and (error := read_rpc_error(answer["error"])):
             raise error
         # Without an id it can only be the answer to this request.
         if answer.get("id") not in (None, call.id):

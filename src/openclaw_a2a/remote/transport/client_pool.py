@@ -145,7 +145,7 @@ class ClientPool:
             del self._tokens[key]
 
     async def refresh_card(
-        self, target: Target, headers: Mapping[str, str], *, max_age: timedelta = CARD_MAX_AGE
+        self, target: Target, headers: Mapping[str, str], *, max_age: timedelta
     ) -> None:
         """Fetch the card again when it is older than that. Raises: RemoteFailure."""
         known = self.record(target)
@@ -216,14 +216,12 @@ async def fetch_card(http: PeerHttp, url: str, headers: Mapping[str, str]) -> Js
             raise status_error(response, body)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise to_failure(error) from error
+    reason = "it is not a JSON object"
     try:
-        card = decode_json(body)
+        if is_object(card := decode_json(body)):
+            return card
     except AnswerUnreadable as error:
-        card, reason = None, str(error)
-    else:
-        reason = "it is not a JSON object"
-    if is_object(card):
-        return card
+        reason = str(error)
     kind = response.headers.get("content-type", "of no content type")
     raise RemoteFailure.peer(
         "NoCard",

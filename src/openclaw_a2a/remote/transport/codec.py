@@ -15,10 +15,9 @@ import msgspec
 from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.validation import camel_case, is_list, is_object
+from openclaw_a2a.model.validation import camel_case, drop_none, is_list, is_object
 from openclaw_a2a.protocol.v03 import message_to_v03
 from openclaw_a2a.protocol.validation import MAX_DEPTH, check_depth, standard_base64
-from openclaw_a2a.remote.config import drop_none
 from openclaw_a2a.remote.result import TERMINAL_STATES, RemoteFailure
 
 _MAX_DIGITS = 18

@@ -4,7 +4,6 @@ import logging
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, cast
 
 import httpx2
@@ -141,7 +140,7 @@ class TargetConnections:
         self._limit = limit
         self._configured: dict[str, Connector] = {}
         # Without a pool: each connection is checked, and none is kept.
-        allowed = self._find(allow_private=policy.allow_private_targets)
+        allowed = self._finder(allow_private=policy.allow_private_targets)
         self._named_by_caller = self._connector(open_transport(self._tls, allowed), allowed)
 
     def connector_for(self, target: Target) -> Connector:
@@ -154,7 +153,7 @@ class TargetConnections:
             # HTTP leaves the names of configured targets to the system; gRPC needs addresses.
             self._configured[url] = self._connector(
                 Http1Transport(self._tls, max_connections=_MAX_CONNECTIONS),
-                self._find(allow_private=True),
+                self._finder(allow_private=True),
             )
         return self._configured[url]
 
@@ -172,14 +171,15 @@ class TargetConnections:
     def _connector(self, transport: httpx2.AsyncBaseTransport, find: FindAddresses) -> Connector:
         return Connector(PeerHttp(transport, self._limit), find, self._tls, self._limit)
 
-    def _find(self, *, allow_private: bool) -> FindAddresses:
-        return partial(_find, resolve=self._resolve, allow_private=allow_private)
+    def _finder(self, *, allow_private: bool) -> FindAddresses:
+        async def find(host: str, port: int) -> list[str]:
+            try:
+                return await find_addresses(
+                    host, port, resolve=self._resolve, allow_private=allow_private
+                )
+            except HostNotFound as error:
+                raise httpx2.ConnectError(str(error)) from error
+            except AddressNotAllowed as error:
+                raise private_address_error(host, str(error)) from error
 
-
-async def _find(host: str, port: int, *, resolve: ResolveHost, allow_private: bool) -> list[str]:
-    try:
-        return await find_addresses(host, port, resolve=resolve, allow_private=allow_private)
-    except HostNotFound as error:
-        raise httpx2.ConnectError(str(error)) from error
-    except AddressNotAllowed as error:
-        raise private_address_error(host, str(error)) from error
+        return find
