@@ -186,6 +186,7 @@ async def tool(peer: str, transport: str, *, streams: bool) -> Call:
         TargetConnections(config.policy),
         now=lambda: datetime.now(UTC),
         new_id=lambda: str(uuid.uuid4()),
+        environment={},
     )
 
     async def call() -> None:

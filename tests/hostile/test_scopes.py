@@ -140,7 +140,7 @@ RECORD_USERS = {
     "planning/shared_repository.py": ObjectiveRepository,
     "remote/handles.py": TaskHandles,
     "engine/tasks/submit_policy.py": PairedPeers,
-    "remote/agent_adapter.py": "checkpoints, by the id of the run that reads its own",
+    "remote/run.py": "checkpoints, by the id of the run that reads its own",
     "engine/maintenance.py": "when the clock was last looked at",
 }
 """Who reads and writes records and logs: the repositories above, and what belongs to no caller."""
@@ -221,9 +221,9 @@ WITHOUT_OWNER = {
     "calls/service.py::CallService.find": OPERATOR,
     "remote/tool.py::RemoteAgentTool.open": START,
     "remote/handles.py::RecordHandleStore": BY_REPOSITORY,
-    "remote/agent_adapter.py::read_remote_task_id": "of a run that was found within the scope",
-    "remote/agent_adapter.py::RemoteRun._load_checkpoint": "that of the run itself, by its id",
-    "remote/agent_adapter.py::RemoteRun._store_checkpoint": "that of the run itself, by its id",
+    "remote/run.py::read_remote_task_id": "of a run that was found within the scope",
+    "remote/run.py::RemoteRun._load_checkpoint": "that of the run itself, by its id",
+    "remote/run.py::RemoteRun._store_checkpoint": "that of the run itself, by its id",
     "library/openclaw_tasks.py": "the program around it is the only caller",
     "library/remote_agents.py": "the program around it is the only caller",
 }

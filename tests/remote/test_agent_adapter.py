@@ -64,8 +64,9 @@ from openclaw_a2a.model.turn import (
     Turn,
 )
 from openclaw_a2a.ports import Agent, Record, RecordStore, Store
-from openclaw_a2a.remote.agent_adapter import CHECKPOINT_KIND, RemoteTargetAgent, RemoteTimeouts
+from openclaw_a2a.remote.agent_adapter import RemoteTargetAgent
 from openclaw_a2a.remote.event_translator import RemoteEventTranslator
+from openclaw_a2a.remote.run import CHECKPOINT_KIND, RemoteTimeouts
 from openclaw_a2a.store import create_store
 
 SCOPE = Scope(PeerName("me"), AccountId("default"))

@@ -11,9 +11,14 @@ from openclaw_a2a.model.ids import PeerName
 from openclaw_a2a.remote.config import HandleLimits, Transport
 from openclaw_a2a.remote.handles import TaskHandles
 from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.targets import Target, TargetIdentity
+from openclaw_a2a.remote.targets import Target
 
-PEER = Target(TargetIdentity("https://peer.example/", "/card", (Transport.JSONRPC,)), alias="peer")
+PEER = Target(
+    "peer",
+    "https://peer.example/",
+    card_path="/card",
+    preferred_transports=(Transport.JSONRPC,),
+)
 
 ME, OTHER, OPERATOR = PeerName("me"), PeerName("other"), PeerName("operator")
 
@@ -152,7 +157,7 @@ def test_tasks_and_contexts_that_only_others_have_handles_of_cannot_be_named(nam
             assert failure.code is expected
         else:
             assert expected is None, owner
-    elsewhere = Target(TargetIdentity("https://other.example/", "/card", ()))
+    elsewhere = Target("", "https://other.example/")
     fixture.handles.check_owner(ME, elsewhere, **named)
     fixture.handles.issue(ME, PEER, "t-1", context_id="c-1")  # the peer gave it to both
     fixture.handles.check_owner(ME, PEER, **named)

@@ -283,7 +283,9 @@ def test_a_wrong_type_anywhere_in_an_answer_is_at_most_a_failure(
         except RemoteFailure:
             continue
         received, translator = EventAccumulator(), RemoteEventTranslator()
-        for event in EventRedactor(("secret-1", "working")).redact(decoded):
+        redactor = EventRedactor(is_stream=True)
+        redactor.add_secrets(["secret-1", "working"])
+        for event in redactor.redact(decoded):
             received.add(event)
             translator.translate(event)
         assert isinstance(received.message_text, str | None)

@@ -13,9 +13,9 @@ from tests.remote.tool_harness import one_target, open_tool, target
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.net.safe_resolver import ResolveHost
 from openclaw_a2a.ports import Store
-from openclaw_a2a.remote.config import Policy, Transport
+from openclaw_a2a.remote.config import Policy
 from openclaw_a2a.remote.result import RemoteFailure
-from openclaw_a2a.remote.targets import Target, TargetIdentity
+from openclaw_a2a.remote.targets import Target
 from openclaw_a2a.remote.transport.agent_card import EMPTY_CARD, Interface
 from openclaw_a2a.remote.transport.client import RemoteClient
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
@@ -126,7 +126,7 @@ async def test_a_name_that_becomes_private_after_its_card_was_read_is_refused(
         TargetConnections(Policy(), resolve=FixedResolver("127.0.0.1")) as network,
     ):
         url = f"http://{NAME}:{relay.port}/"
-        named = Target(TargetIdentity(url, CARD, (Transport.JSONRPC,)), is_caller_named=True)
+        named = Target("", url, is_caller_named=True)
         interface = Interface(transport, url, version)
         peer = RemoteClient(EMPTY_CARD, interface, network.connector_for(named))
         with pytest.raises(RemoteFailure) as caught:

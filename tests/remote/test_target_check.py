@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.remote.tool import auth_wanted
+from openclaw_a2a.remote.target_status import auth_wanted
 
 OLD = {
     "securitySchemes": {

@@ -20,6 +20,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Message, Part
 from openclaw_a2a.model.task import Task
 from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.protocol.requests import SendRequest
 
 _ANSWER_KEYS = ("response", "output", "result", "answer", "text", "message")
@@ -99,11 +100,10 @@ def _inputs(turn: Turn) -> JsonObject:
 
 
 def _answer_text(answer: Json) -> str:
-    if not isinstance(answer, dict):
+    if not is_object(answer):
         return str(answer)
-    members = cast("JsonObject", answer)
-    known = [key for key in _ANSWER_KEYS if key in members]
-    return str(members[known[0]]) if known else msgspec.json.encode(members).decode()
+    known = [key for key in _ANSWER_KEYS if key in answer]
+    return str(answer[known[0]]) if known else msgspec.json.encode(answer).decode()
 
 
 class BaseAgentAdapter(AgentAdapter):
@@ -150,9 +150,8 @@ def _answer_parts(answer: Json) -> str | list[Part]:
         return list(answer.parts)
     members = to_json_object(answer) or {}
     message: Json = members.get("status", members).get("message", members)
-    if not isinstance(message, dict) or "parts" not in message:
+    if not is_object(message) or "parts" not in message:
         raise AgentFailed(f"from_framework returned a {type(answer).__name__}; return a Message.")
-    sent = cast("JsonObject", message)
-    role = "ROLE_USER" if str(sent.get("role", "")).startswith("ROLE_") else "user"
+    role = "ROLE_USER" if str(message.get("role", "")).startswith("ROLE_") else "user"
     # As a request, because its decoder knows the parts of both versions.
-    return list(read_request({"message": {**sent, "role": role}}).message.parts)
+    return list(read_request({"message": {**message, "role": role}}).message.parts)

@@ -1,6 +1,5 @@
 """Agent cards: built from the metadata of an adapter, or read from a card in any shape."""
 
-from typing import cast
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -21,6 +20,7 @@ from openclaw_a2a.model.card import (
     AgentSkill,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.ports import Agent
 from openclaw_a2a.protocol.card import v1_security_requirements, v1_security_schemes
 from openclaw_a2a.protocol.versions import ProtocolVersion
@@ -101,7 +101,7 @@ def parse_agent_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
             f"{type(card).__name__} is no agent card; give an AgentCard, a dict or a card of"
             " a2a-sdk."
         )
-    members = cast("JsonObject", msgspec.to_builtins(build_agent_card(adapter))) | given
+    members: JsonObject = msgspec.to_builtins(build_agent_card(adapter)) | given
     if "supportedInterfaces" not in given:
         url = str(given.get("url") or _DEFAULT_URL)
         members["supportedInterfaces"] = msgspec.to_builtins(interfaces(url))
@@ -138,7 +138,6 @@ def _media_types(modes: list[str]) -> tuple[str, ...]:
 def _provider(provider: Json) -> AgentProvider | None:
     if provider is None or isinstance(provider, AgentProvider):
         return provider
-    if not isinstance(provider, dict):
+    if not is_object(provider):
         raise TypeError('provider must be a dict: {"organization": "Acme", "url": "https://…"}.')
-    given = cast("JsonObject", provider)
-    return AgentProvider(str(given.get("url", "")), str(given.get("organization", "")))
+    return AgentProvider(str(provider.get("url", "")), str(provider.get("organization", "")))

@@ -27,6 +27,7 @@ from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.model.validation import as_object, is_object
 from openclaw_a2a.ports import Agent, Recovery, Store
 from openclaw_a2a.protocol import v03, v1
 from openclaw_a2a.protocol.requests import NewPushConfig, SendRequest
@@ -154,20 +155,20 @@ def read_request(params: Json) -> SendRequest:
         return SendRequest(message=params)
     members = dict(_members(params))
     message, configuration = members.get("message"), members.get("configuration")
-    role: Json = cast("JsonObject", message).get("role") if isinstance(message, dict) else None
+    role: Json = as_object(message).get("role")
     is_v1 = isinstance(role, str) and role.startswith("ROLE_")
-    if isinstance(configuration, dict):
+    if is_object(configuration):
         # The versions name the webhook differently; an empty one counts as none.
-        configuration = dict(cast("JsonObject", configuration))
+        configuration = dict(configuration)
         webhooks: list[Json] = [configuration.pop(name, None) for name in _WEBHOOKS]
         webhook = next((one for one in webhooks if one is not None), None)
-        is_empty = isinstance(webhook, dict) and not cast("JsonObject", webhook).get("url")
+        is_empty = is_object(webhook) and not webhook.get("url")
         if webhook is not None and not is_empty:
             configuration[_WEBHOOKS[is_v1]] = webhook
         members["configuration"] = configuration
     if not is_v1:
         return v03.decode_send(msgspec.json.encode(members), make_message_id=new_id)
-    members["message"] = {"messageId": new_id(), **cast("JsonObject", message)}
+    members["message"] = {"messageId": new_id(), **as_object(message)}
     return v1.decode_send(msgspec.json.encode(members))
 
 
@@ -180,9 +181,9 @@ def read_push(config: Json, task_id: TaskId, *, wire: ProtocolVersion) -> NewPus
         return config
     members = _members(config)
     nested = members.get("pushNotificationConfig")
-    members = cast("JsonObject", nested) if isinstance(nested, dict) else members
-    authentication: Json = members.get("authentication")
-    if isinstance(authentication, dict):
+    members = nested if is_object(nested) else members
+    authentication = members.get("authentication")
+    if is_object(authentication):
         wire = ProtocolVersion.V03 if "schemes" in authentication else ProtocolVersion.V1
     elif hasattr(config, "model_dump"):
         wire = ProtocolVersion.V03
@@ -194,8 +195,8 @@ def read_push(config: Json, task_id: TaskId, *, wire: ProtocolVersion) -> NewPus
 
 def to_json_object(value: Json) -> JsonObject | None:
     """A dict as it is, an object of an a2a-sdk as its JSON, None for anything else."""
-    if isinstance(value, dict):
-        return cast("JsonObject", value)
+    if is_object(value):
+        return value
     if hasattr(value, "model_dump"):  # a2a-sdk 0.3: pydantic
         return value.model_dump(mode="json", by_alias=True, exclude_none=True)
     if hasattr(value, "DESCRIPTOR"):  # a2a-sdk 1.0: protocol buffers

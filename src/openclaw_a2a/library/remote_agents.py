@@ -27,8 +27,9 @@ from openclaw_a2a.remote.result import (
     is_streaming_refused,
 )
 from openclaw_a2a.remote.result_builder import OnStreamUpdate, StreamUpdate, failure_envelope
+from openclaw_a2a.remote.target_status import TargetCheck, check_target, with_access
 from openclaw_a2a.remote.targets import TargetDirectory
-from openclaw_a2a.remote.tool import RemoteAgentTool, TargetCheck, check_target, with_access
+from openclaw_a2a.remote.tool import RemoteAgentTool
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
 from openclaw_a2a.settings import Settings
 from openclaw_a2a.settings.load import read_outbound_section

@@ -119,6 +119,11 @@ def object_at(values: JsonObject, *keys: str) -> JsonObject:
     return values
 
 
+def drop_none(members: JsonObject) -> JsonObject:
+    """The members that have a value."""
+    return {key: value for key, value in members.items() if value is not None}
+
+
 def join_path(path: str, key: str) -> str:
     """The path of a member."""
     return f"{path}.{key}" if path else key

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import httptools
 import httpx2
 
-from openclaw_a2a.net.http_client import describe_connect_failure
+from openclaw_a2a.net.http_client import DEFAULT_PORTS, describe_connect_failure
 
 _KEEP_S = 5.0
 """How long a connection is kept without a request."""
@@ -33,7 +33,6 @@ _FRAMING_FACTOR = 9
 """A chunk of one byte takes six bytes. More than nine bytes per body byte is an attack."""
 _NEXT_ADDRESS_S = 0.25
 """How long one address of a host is tried before the next is tried concurrently."""
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _HEADERS = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n)+")
 _INTERIM = 200
 _WITHOUT_BODY = frozenset({204, 304})
@@ -64,10 +63,10 @@ class Http1Transport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request; the response as soon as its head is there."""
         url = request.url
-        if url.scheme not in _DEFAULT_PORTS:
+        if url.scheme not in DEFAULT_PORTS:
             raise httpx2.UnsupportedProtocol(f"there is no HTTP over {url.scheme!r}")
         host = url.raw_host.decode("ascii").strip("[]")
-        origin = _Origin(url.scheme, host, url.port or _DEFAULT_PORTS[url.scheme])
+        origin = _Origin(url.scheme, host, url.port or DEFAULT_PORTS[url.scheme])
         sent = _encode(request, await request.aread())
         timeouts: dict[str, float | None] = request.extensions.get("timeout", {})
         connection = (

@@ -20,7 +20,7 @@ CONNECT_S = 10.0
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 MAX_CONNECTIONS = 100
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class ResponseTooLarge(httpx2.ReadError):
@@ -105,7 +105,7 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
         """Send the request to the first of the addresses that accepts a connection."""
         url = request.url
         host = url.raw_host.decode("ascii")
-        addresses = await self._find_addresses(host, url.port or _DEFAULT_PORTS.get(url.scheme, 0))
+        addresses = await self._find_addresses(host, url.port or DEFAULT_PORTS.get(url.scheme, 0))
         timeouts: dict[str, float | None] = dict(request.extensions.get("timeout", {}))
         # One unreachable address must not use up the time of the others.
         timeouts["connect"] = (timeouts.get("connect") or CONNECT_S) / len(addresses)
@@ -147,7 +147,7 @@ def describe_connect_failure(error: BaseException) -> str:
 
 
 def open_transport(
-    tls: ssl.SSLContext | None = None, find_addresses: FindAddresses | None = None
+    tls: ssl.SSLContext | None, find_addresses: FindAddresses | None
 ) -> httpx2.AsyncBaseTransport:
     """The transport of a client, for senders that need neither cookies nor redirects.
 

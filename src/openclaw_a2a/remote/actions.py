@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from functools import partial
 
 import msgspec
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.ids import JsonObject, PeerName
+from openclaw_a2a.model.validation import drop_none
 from openclaw_a2a.remote.config import MAX_TIMEOUT_MS, OutboundConfig
 from openclaw_a2a.remote.credentials import find_secrets
 from openclaw_a2a.remote.handles import TaskHandles
@@ -87,7 +87,10 @@ class ActionCall:
         self._action: str = request["action"]
         self._on_update = on_update
         self._resolved: ResolvedTarget = context.resolver.resolve(request, owner)
-        self._result = ResultBuilder(self._resolved, context.pool, context.handles)
+        is_followed = self._action == "watch" or request.get("follow_updates") is True
+        self._result = ResultBuilder(
+            self._resolved, context.pool, context.handles, is_followed=is_followed
+        )
         self._headers: dict[str, str] = {}
         self._credentials: ClientCredentials | None = None
         self._token: str | None = None
@@ -106,30 +109,29 @@ class ActionCall:
             parameters = merge_service_parameters(defaults.service_parameters, request)
             self._headers = build_headers(parameters, target.auth, self._environment)
             push: JsonObject | None = request.get("push_notification_config")
-            self._result.set_secrets(
-                find_secrets(self._headers, parameters, self._environment, push),
-                is_followed=self._action == "watch" or request.get("follow_updates") is True,
+            self._result.add_secrets(
+                find_secrets(self._headers, parameters, self._environment, push)
             )
             if target.auth is not None and target.auth.oauth2 is not None:
                 client = target.auth.oauth2
                 self._credentials = read_client_credentials(client, self._environment)
                 self._result.add_secrets(self._credentials.secrets)
-            guard = self._pool.breaker.guard(target.identity.base_url, lambda: self._result.secrets)
+            guard = self._pool.breaker.guard(target.base_url, lambda: self._result.secrets)
             async with asyncio.timeout(timeout_ms / 1000), guard:
                 raw = await self._perform()
                 return success_envelope(self._action, self._result.summary(), raw)
-        except RemoteFailure as failure:
+        except RemoteFailure as error:
+            failure = cause = error
             if is_network_failure(failure):
                 # The peer may have moved: the next call reads its card again.
                 await self._pool.drop_clients(target)
-            raise self._result.explain(failure, request, self._config.policy) from failure
         except TimeoutError as error:
             failure = RemoteFailure(ErrorCode.PEER, "request timed out", {"hint": _TIMEOUT_HINT})
-            raise self._result.explain(failure, request, self._config.policy) from error
+            cause = error
         except Exception as error:  # any failure: the caller gets the progress so far
             log.exception("a2a.remote_agent.internal_error", action=self._action)
-            failure = RemoteFailure.from_bug(error)
-            raise self._result.explain(failure, request, self._config.policy) from error
+            failure, cause = RemoteFailure.from_bug(error), error
+        raise self._result.explain(failure, request, self._config.policy) from cause
 
     # ---------------------------------------------------------------- the actions
     # Each returns the `raw` of the envelope: the answer, or the events of a stream.
@@ -165,14 +167,13 @@ class ActionCall:
     async def _send_for_task(self) -> JsonObject:
         answer = await self._send()
         if answer["kind"] == "message":
-            details: JsonObject = {"response_kind": "message"}
-            if answer.get("messageId"):
-                details["message_id"] = answer["messageId"]
-            if answer.get("contextId"):
-                details["context_id"] = answer["contextId"]
-            raise RemoteFailure(
-                ErrorCode.TASK_REQUIRED, "a task was required, but the peer sent a message", details
-            )
+            details: JsonObject = {
+                "response_kind": "message",
+                "message_id": answer.get("messageId") or None,
+                "context_id": answer.get("contextId") or None,
+            }
+            message = "a task was required, but the peer sent a message"
+            raise RemoteFailure(ErrorCode.TASK_REQUIRED, message, drop_none(details))
         return answer
 
     async def _send_streaming(self) -> JsonObject:
@@ -213,20 +214,18 @@ class ActionCall:
             else:  # the task may change all the time
                 await asyncio.sleep(asked_at + _MIN_POLL_S - loop.time())
             asked_at = loop.time()
-            last, answer = (
-                answer,
-                await self._call(
-                    partial(self._get, task_id, generation), is_network_failure, is_recorded=False
-                ),
-            )
+            last, answer = answer, await self._read_task(task_id, after_generation=generation)
             if not _is_same_task(answer, last):
                 await self._emit(self._result.add_answer(answer))
         return await self._end_stream()
 
-    def _get(
-        self, task_id: str, after_generation: int | None, client: RemoteClient
-    ) -> Awaitable[JsonObject]:
-        return client.get(task_id, None, self._headers, after_generation=after_generation)
+    async def _read_task(self, task_id: str, *, after_generation: int | None = None) -> JsonObject:
+        """The task as the peer has it now; it is not added to the result."""
+
+        def get(client: RemoteClient) -> Awaitable[JsonObject]:
+            return client.get(task_id, None, self._headers, after_generation=after_generation)
+
+        return await self._call(get, is_network_failure, is_recorded=False)
 
     async def _send_and_subscribe(self) -> JsonObject:
         task = await self._send_for_task()
@@ -251,11 +250,7 @@ class ActionCall:
 
     async def _has_ended(self, task_id: str) -> bool:
         try:
-            task = await self._call(
-                lambda client: client.get(task_id, None, self._headers),
-                is_network_failure,
-                is_recorded=False,
-            )
+            task = await self._read_task(task_id)
         except RemoteFailure:
             return False
         is_over = task["status"]["state"] in TERMINAL_STATES
@@ -285,7 +280,8 @@ class ActionCall:
 
     async def _clients(self) -> tuple[RemoteClient, ...]:
         """The clients of the target, and a valid access token among the headers if it wants one."""
-        await self._authorize()
+        if self._credentials is not None:
+            await self._authorize(self._credentials)
         target = self._resolved.target
         try:
             return await self._pool.clients(target, self._headers)
@@ -293,12 +289,10 @@ class ActionCall:
             await self._renew_token(failure)
             return await self._pool.clients(target, self._headers)
 
-    async def _authorize(self) -> None:
-        if self._credentials is None:
-            return
+    async def _authorize(self, credentials: ClientCredentials) -> None:
         bare = {name: one for name, one in self._headers.items() if name != "authorization"}
         target = self._resolved.target
-        self._token = await self._pool.access_token(target, self._credentials, bare)
+        self._token = await self._pool.access_token(target, credentials, bare)
         # In place: the requests of this call share this dict.
         self._headers["authorization"] = f"Bearer {self._token}"
         self._result.add_secrets([self._token])
@@ -308,10 +302,10 @@ class ActionCall:
 
         A refused request was not acted on: it is safe to repeat.
         """
-        if self._token is None or not is_unauthenticated(failure):
+        if self._credentials is None or self._token is None or not is_unauthenticated(failure):
             raise failure
         self._pool.drop_token(self._token)
-        await self._authorize()
+        await self._authorize(self._credentials)
 
     async def _call(
         self,
@@ -395,7 +389,7 @@ class ActionCall:
         """
         if not self._is_answered:
             self._is_answered = True
-            self._pool.breaker.record_answer(self._resolved.target.identity.base_url)
+            self._pool.breaker.record_answer(self._resolved.target.base_url)
 
     async def _emit(self, *events: JsonObject) -> None:
         if self._on_update is not None:

@@ -261,11 +261,6 @@ def clean_texts(value: Json) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in found if text is not None))
 
 
-def drop_none(members: JsonObject) -> JsonObject:
-    """The members that have a value."""
-    return {key: value for key, value in members.items() if value is not None}
-
-
 def _flag(value: Json) -> bool | None:
     return value if isinstance(value, bool) else None
 

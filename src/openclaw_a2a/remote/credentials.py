@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import secret_tail
-from openclaw_a2a.model.validation import is_list, is_object, object_at
-from openclaw_a2a.remote.config import drop_none
+from openclaw_a2a.model.validation import drop_none, is_list, is_object, object_at
 from openclaw_a2a.remote.result import LAST_STATES, PAUSED_STATES, ErrorCode, RemoteFailure
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -147,23 +146,22 @@ class EventRedactor:
     send more. In a task that continues, the next answer contains it.
     """
 
-    def __init__(self, secrets: tuple[str, ...], *, is_stream: bool = True) -> None:
-        self._secrets = secrets
+    def __init__(self, *, is_stream: bool) -> None:
+        self.secrets: tuple[str, ...] = ()
         self._last_states = LAST_STATES if is_stream else LAST_STATES | PAUSED_STATES
         self._held: dict[str, str] = {}
         self._ids: JsonObject = {}
         """The ids of the task and context of what is held."""
 
-    def add_secrets(self, secrets: Iterable[str]) -> tuple[str, ...]:
-        """Add secrets; returns all secrets."""
-        self._secrets = _secrets((*self._secrets, *secrets))
-        return self._secrets
+    def add_secrets(self, secrets: Iterable[str]) -> None:
+        """Hide these, too."""
+        self.secrets = _secrets((*self.secrets, *secrets))
 
     def redact(self, event: JsonObject) -> list[JsonObject]:
         """The event without secrets; before the last one, what was held back."""
-        if not self._secrets:
+        if not self.secrets:
             return [event]
-        kind, shown = event["kind"], redact(event, self._secrets)
+        kind, shown = event["kind"], redact(event, self.secrets)
         is_last = (
             kind in ("task", "status-update") and event["status"]["state"] in self._last_states
         )
@@ -205,7 +203,7 @@ class EventRedactor:
     def _hold_end(self, artifact: JsonObject) -> None:
         """Hold back what could be the beginning of a secret at the end of the artifact's text."""
         texts = [one for one in artifact["parts"] if one["kind"] == "text"]
-        size = secret_tail(texts[-1]["text"], self._secrets) if texts else 0
+        size = secret_tail(texts[-1]["text"], self.secrets) if texts else 0
         if size:
             self._held[artifact["artifactId"]] = texts[-1]["text"][-size:]
             texts[-1]["text"] = texts[-1]["text"][:-size]
@@ -218,9 +216,9 @@ class EventRedactor:
         open_part: JsonObject | None = None
         for part in parts:
             if part["kind"] == "text":
-                part = {**part, "text": redact(before + part["text"], self._secrets)}
+                part = {**part, "text": redact(before + part["text"], self.secrets)}
                 before = ""
-                size = secret_tail(part["text"], self._secrets)
+                size = secret_tail(part["text"], self.secrets)
                 if size:
                     before, part["text"] = part["text"][-size:], part["text"][:-size]
                 open_part = part

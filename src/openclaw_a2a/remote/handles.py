@@ -24,7 +24,7 @@ from openclaw_a2a.model.session_keys import OPERATOR_NAME
 from openclaw_a2a.ports import Record, Store
 from openclaw_a2a.remote.config import HandleLimits, Transport
 from openclaw_a2a.remote.result import TERMINAL_STATES, ErrorCode, RemoteFailure
-from openclaw_a2a.remote.targets import Target, TargetIdentity
+from openclaw_a2a.remote.targets import Target
 from openclaw_a2a.remote.transport.peer_errors import task_not_found
 from openclaw_a2a.settings.files import write_private_file
 
@@ -242,7 +242,7 @@ class TaskHandles:
         Raises: RemoteFailure, for a task as if the peer did not know it.
         """
         # Most messages name no task or context: skip the search of many handles.
-        if _is_operator(owner) or not (task_ids or context_id):
+        if not (task_ids or context_id) or _is_operator(owner):
             return
         at_peer = [
             one
@@ -320,11 +320,10 @@ def _may_use(owner: PeerName | None, handle: TaskHandle) -> bool:
 
 def continuation_target(target: Target) -> JsonObject:
     """The `target` member of a continuation."""
-    identity = target.identity
     shown: JsonObject = {
-        "target_url": identity.base_url,
-        "card_path": identity.card_path,
-        "preferred_transports": [one.value for one in identity.preferred_transports],
+        "target_url": target.base_url,
+        "card_path": target.card_path,
+        "preferred_transports": [one.value for one in target.preferred_transports],
     }
     return {**shown, "target_alias": target.alias} if target.alias else shown
 
@@ -343,24 +342,21 @@ class _StoredHandle(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     created_at: datetime
     updated_at: datetime
     expires_at: datetime
-    alias: str | None = None
+    alias: str = ""
     context_id: str | None = None
     last_known: LastKnownState = msgspec.field(name="heard", default=LastKnownState())
     owner: PeerName = PeerName("")
 
 
 _STORED_AS_IS = tuple(name for name in TaskHandle.__struct_fields__ if name != "target")
+_STORED_OF_TARGET = ("base_url", "card_path", "preferred_transports", "alias")
 _decoder = msgspec.json.Decoder(_StoredHandle)
 
 
 def encode_handle(handle: TaskHandle) -> bytes:
     """The handle for a file or a record."""
-    identity = handle.target.identity
     stored = _StoredHandle(
-        base_url=identity.base_url,
-        card_path=identity.card_path,
-        preferred_transports=identity.preferred_transports,
-        alias=handle.target.alias,
+        **{name: getattr(handle.target, name) for name in _STORED_OF_TARGET},
         **{name: getattr(handle, name) for name in _STORED_AS_IS},
     )
     return msgspec.json.encode(stored)
@@ -372,8 +368,7 @@ def decode_handle(body: bytes, restore: RestoreTarget) -> TaskHandle | None:
     Raises: ValueError, RecursionError.
     """
     stored = _decoder.decode(body)
-    identity = TargetIdentity(stored.base_url, stored.card_path, stored.preferred_transports)
-    target = restore(Target(identity, stored.alias))
+    target = restore(Target(**{name: getattr(stored, name) for name in _STORED_OF_TARGET}))
     if target is None:
         return None
     return TaskHandle(target=target, **{name: getattr(stored, name) for name in _STORED_AS_IS})

@@ -2,25 +2,19 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject, PeerName
-from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.model.validation import drop_none, is_list, is_object
 from openclaw_a2a.protocol.validation import MAX_DEPTH, standard_base64
-from openclaw_a2a.remote.config import (
-    Auth,
-    ContinuationTargets,
-    Policy,
-    Transport,
-    drop_none,
-)
+from openclaw_a2a.remote.config import Auth, ContinuationTargets, Policy, Transport
 from openclaw_a2a.remote.credentials import has_variables, substitute
 from openclaw_a2a.remote.handles import TaskHandle, TaskHandles
 from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.targets import Target, TargetDirectory, TargetIdentity
+from openclaw_a2a.remote.targets import Target, TargetDirectory
 from openclaw_a2a.remote.transport.agent_card import check_supported
 
 
@@ -79,9 +73,8 @@ class TargetResolver(msgspec.Struct, frozen=True):
 
     def restore_target(self, kept: Target) -> Target | None:
         """The target of a stored handle as configured now; None when it is not allowed any more."""
-        same = [one for one in self.targets.configured if one.identity == kept.identity]
-        if same:
-            return next((one for one in same if one.alias == kept.alias), same[0])
+        if (same := _find_same(kept, self.targets.configured)) is not None:
+            return same
         if not self._allows_any_url:
             return None
         is_caller_named = not self.targets.configured_at(kept.base_url)
@@ -110,19 +103,22 @@ class TargetResolver(msgspec.Struct, frozen=True):
             normalized = self.targets.normalize(url)
         except ValueError:
             raise self.targets.url_not_allowed(url, url) from None
-        identity = TargetIdentity(normalized, named["card_path"], transports)
+        target = Target(
+            alias=named.get("target_alias", ""),
+            base_url=normalized,
+            card_path=named["card_path"],
+            preferred_transports=transports,
+        )
         configured = self.targets.configured_at(url)
-        alias = named.get("target_alias")
-        same = [one for one in configured if one.identity == identity]
-        if same:
-            # The alias only tells apart what is otherwise the same.
-            return next((one for one in same if one.alias == alias), same[0])
-        auth = configured[0].auth if len(configured) == 1 else None
-        # The card says where the secret is sent: only that of the operator's choice may.
-        if auth is not None and auth.oauth2 is not None and not auth.oauth2.token_url:
-            auth = auth if identity.card_path == configured[0].identity.card_path else None
-        hosts = configured[0].allowed_hosts if len(configured) == 1 else ()
-        target = Target(identity, alias, auth=auth, allowed_hosts=hosts)
+        if (same := _find_same(target, configured)) is not None:
+            return same
+        if len(configured) == 1:
+            [known] = configured
+            auth = known.auth
+            # The card says where the secret is sent: only that of the operator's choice may.
+            if auth is not None and auth.oauth2 is not None and not auth.oauth2.token_url:
+                auth = auth if target.card_path == known.card_path else None
+            return msgspec.structs.replace(target, auth=auth, allowed_hosts=known.allowed_hosts)
         if configured:
             return target
         if self._allows_any_url or self.handles.has_target(owner, target):
@@ -135,6 +131,12 @@ class TargetResolver(msgspec.Struct, frozen=True):
         policy = self.policy
         is_trusted = policy.continuation_targets is ContinuationTargets.TRUSTED
         return is_trusted or policy.allow_target_url_override
+
+
+def _find_same(target: Target, configured: Sequence[Target]) -> Target | None:
+    """The configured target with the same identity; of several, the one with the same alias."""
+    same = [one for one in configured if one.identity == target.identity]
+    return next((one for one in same if one.alias == target.alias), same[0] if same else None)
 
 
 def _resolve_handle(
@@ -208,10 +210,11 @@ def build_message_request(
         "taskPushNotificationConfig": None if push is None else _push_config(push),
     }
     outgoing: JsonObject = {"message": drop_none(message)}
-    for free in (request.get("metadata"), *(part.get("data") for part in request["parts"])):
-        check_sendable(free)
-    for part in request["parts"]:
-        check_sendable(part.get("metadata"))
+    parts: list[JsonObject] = request["parts"]
+    for holder in (request, *parts):
+        for name in ("data", "metadata"):
+            if name in holder:
+                check_sendable(holder[name])
     # Sent also when it is empty: over some transports of 0.3 its absence means not to wait.
     outgoing["configuration"] = drop_none(configuration)
     if "metadata" in request:
@@ -341,10 +344,8 @@ def invalid_request(reason: str) -> RemoteFailure:
 
 
 def _push_config(config: JsonObject) -> JsonObject:
-    built: JsonObject = {"url": config["url"], "id": config.get("id"), "token": config.get("token")}
-    authentication = config.get("authentication")
-    if authentication is not None:
-        credentials = authentication.get("credentials")
-        scheme = authentication["schemes"][0]
-        built["authentication"] = drop_none({"scheme": scheme, "credentials": credentials})
-    return drop_none(built)
+    if "authentication" not in config:
+        return config
+    schemes, credentials = map(config["authentication"].get, ("schemes", "credentials"))
+    authentication = drop_none({"scheme": schemes[0], "credentials": credentials})
+    return {**config, "authentication": authentication}

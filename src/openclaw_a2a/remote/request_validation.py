@@ -73,8 +73,10 @@ class RequestValidator:
     def check(self, request: Json) -> JsonObject:
         """The request, when it is valid. Raises: RemoteFailure with the errors of a stage."""
         try:
-            found = schema_errors(self._schema_validator, request)
-            errors = list(islice(_schema_errors(found), MAX_PROBLEMS))
+            errors: list[JsonObject] = []
+            if not self._schema_validator.is_valid(request):
+                found = schema_errors(self._schema_validator, request)
+                errors = list(islice(_schema_errors(found), MAX_PROBLEMS))
         except ValueError as error:
             reason = str(error).encode("ascii", "backslashreplace").decode()
             errors = [_error("#/type", "type", f"must be JSON: {reason}", type="object")]

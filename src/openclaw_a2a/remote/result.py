@@ -154,6 +154,9 @@ class RemoteAgentFailed(Exception):
         return continuation_of_failure(self.details)
 
 
+TASK_NOT_FOUND = -32001
+"""The JSON-RPC code of peers that do not know a task."""
+
 CIRCUIT_OPEN = "CircuitOpen"
 """The `errorName` of a request that was not made, because the circuit of the peer is open."""
 

@@ -11,8 +11,11 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
+
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.remote.config import TOOL_NAME, Policy, drop_none
+from openclaw_a2a.model.validation import drop_none
+from openclaw_a2a.remote.config import TOOL_NAME, Policy
 from openclaw_a2a.remote.credentials import EventRedactor, redact
 from openclaw_a2a.remote.handles import (
     LastKnownState,
@@ -182,11 +185,18 @@ class ResultBuilder:
     disconnects can follow it later.
     """
 
-    def __init__(self, resolved: ResolvedTarget, pool: "ClientPool", handles: TaskHandles) -> None:
+    def __init__(
+        self,
+        resolved: ResolvedTarget,
+        pool: "ClientPool",
+        handles: TaskHandles,
+        *,
+        is_followed: bool,
+    ) -> None:
+        """`is_followed` says that more may come after an answer."""
         self.resolved = resolved
         self.received = EventAccumulator()
-        self._secrets: tuple[str, ...] = ()
-        self._redactor = EventRedactor(())
+        self._redactor = EventRedactor(is_stream=is_followed)
         self.created_task: str | None = None
         """The task that this request created in order to follow it."""
         self._pool = pool
@@ -197,19 +207,11 @@ class ResultBuilder:
     @property
     def secrets(self) -> tuple[str, ...]:
         """The secrets of this call and of the request that fetched the card."""
-        return (*self._secrets, *self._pool.record(self.resolved.target).secrets)
-
-    def set_secrets(self, secrets: tuple[str, ...], *, is_followed: bool) -> None:
-        """Set the secrets to hide, before anything is received.
-
-        `is_followed` says that more may come after an answer.
-        """
-        self._secrets = secrets
-        self._redactor = EventRedactor(secrets, is_stream=is_followed)
+        return (*self._redactor.secrets, *self._pool.record(self.resolved.target).secrets)
 
     def add_secrets(self, secrets: Iterable[str]) -> None:
-        """Add secrets to hide: credentials that were issued for this call."""
-        self._secrets = self._redactor.add_secrets(secrets)
+        """Add secrets to hide, before the peer could repeat them."""
+        self._redactor.add_secrets(secrets)
 
     def add_answer(self, answer: JsonObject) -> JsonObject:
         """Add a message or task of the peer; returns it without our secrets."""
@@ -249,25 +251,21 @@ class ResultBuilder:
 
     def summary(self) -> JsonObject:
         """The summary of everything received so far. Costs O(answer)."""
-        target, received = self.resolved.target, self.received
-        streaming = self.streaming_supported
+        target, received, secrets = self.resolved.target, self.received, self.secrets
         summary: JsonObject = {
-            "target_alias": target.alias,
-            "target_name": redact(self._pool.record(target).card.name, self.secrets),
-            "target_url": target.identity.base_url,
-            "streaming_supported": streaming,
+            "target_alias": target.alias or None,
+            "target_name": redact(self._pool.record(target).card.name, secrets),
+            "target_url": target.base_url,
+            "streaming_supported": self.streaming_supported,
             "response_kind": received.response_kind,
             "message_text": self.text or None,
             "artifacts": received.artifacts or None,
-            "continuation": self._continuation(streaming),
+            "continuation": self.continuation(),
         }
         return drop_none(summary)
 
     def continuation(self) -> JsonObject | None:
         """How to continue the task or the conversation; None when neither is known."""
-        return self._continuation(self.streaming_supported)
-
-    def _continuation(self, streaming: bool | None) -> JsonObject | None:
         received, resolved = self.received, self.resolved
         task_id = received.task_id or resolved.task_id
         context_id = received.context_id or resolved.context_id
@@ -279,7 +277,7 @@ class ResultBuilder:
                 task_id,
                 self._issue_handle(task_id),
                 state=received.state,
-                streams=streaming is not False,
+                streams=self.streaming_supported is not False,
             )
         if context_id is not None:
             continuation["conversation"] = {"context_id": context_id, "can_send": True}
@@ -314,7 +312,7 @@ class ResultBuilder:
         details: JsonObject = {
             "task_id": task_id,
             "target_url": target.base_url,
-            "target_alias": target.alias,
+            "target_alias": target.alias or None,
             "streaming_supported": self.streaming_supported,
             "suggested_action": "status",
         }
@@ -426,31 +424,20 @@ def _unique(modes: Iterable[str]) -> list[str]:
 # -------------------------------------------------------------------- envelopes
 
 
-class StreamUpdate:
-    """One event of a followed request.
+class StreamUpdate(msgspec.Struct, frozen=True):
+    """One event of a followed request, and the result that has everything received by now.
 
-    Holds only the event: the envelope, which has the whole answer so far, is built on demand.
-    Building it for every event of a long answer would take time and memory in O(answer squared).
+    The envelope, which has the whole answer so far, is built on demand: building it for every event
+    of a long answer would take time and memory in O(answer squared).
     """
 
-    __slots__ = ("_action", "_result", "event")
-
-    def __init__(self, action: str, event: JsonObject, result: ResultBuilder) -> None:
-        self.event = event
-        self._action = action
-        self._result = result
-
-    def continuation(self) -> JsonObject | None:
-        """How to continue from here."""
-        return self._result.continuation()
-
-    def text(self) -> str:
-        """The whole text received by now."""
-        return self._result.text
+    action: str
+    event: JsonObject
+    result: ResultBuilder
 
     def envelope(self) -> JsonObject:
         """The update as callers of the tool get it, with everything received by now."""
-        envelope = success_envelope(self._action, self._result.summary(), self.event)
+        envelope = success_envelope(self.action, self.result.summary(), self.event)
         return {**envelope, "phase": "update"}
 
 

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.url_policy import url_rejection_reason
-from openclaw_a2a.remote.config import Auth, OutboundConfig, TargetConfig, Transport
+from openclaw_a2a.remote.config import OutboundConfig, TargetConfig, Transport
 from openclaw_a2a.remote.credentials import has_variables, substitute
 from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 
@@ -20,43 +19,37 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _UNQUOTED = "%/?:@!$&'()*+,;=~"
 
 
-class TargetIdentity(msgspec.Struct, frozen=True):
-    """Two targets are the same when address, card path and order of transports are."""
-
-    base_url: str
-    card_path: str
-    preferred_transports: tuple[Transport, ...]
+TargetIdentity = tuple[str, str, tuple[Transport, ...]]
+"""Two targets are the same when address, card path and order of transports are."""
 
 
-class Target(msgspec.Struct, frozen=True):
-    """A remote agent that requests can be sent to."""
+class Target(TargetConfig, frozen=True):
+    """A remote agent that requests can be sent to, at its resolved address.
 
-    identity: TargetIdentity
-    alias: str | None = None
-    auth: Auth | None = None
-    allowed_hosts: tuple[str, ...] = ()
+    It is configured, or a caller has named it: then its alias is usually empty.
+    """
+
     is_caller_named: bool = False
     """True when the operator did not configure the address: every connection is checked then."""
 
     @property
-    def card_url(self) -> str:
-        """The address of its card, below its own address."""
-        base = urlsplit(self.identity.base_url)
-        path = f"{base.path.rstrip('/')}/{self.identity.card_path.lstrip('/')}"
-        return urlunsplit((base.scheme, base.netloc, path, base.query, ""))
+    def identity(self) -> TargetIdentity:
+        """What tells it from other targets."""
+        return self.base_url, self.card_path, self.preferred_transports
 
     @property
-    def base_url(self) -> str:
-        """Its address."""
-        return self.identity.base_url
+    def card_url(self) -> str:
+        """The address of its card, below its own address."""
+        base = urlsplit(self.base_url)
+        path = f"{base.path.rstrip('/')}/{self.card_path.lstrip('/')}"
+        return urlunsplit((base.scheme, base.netloc, path, base.query, ""))
 
     def as_object(self) -> JsonObject:
         """The target in error details, without its secrets."""
-        identity = self.identity
         details: JsonObject = {
-            "baseUrl": identity.base_url,
-            "cardPath": identity.card_path,
-            "preferredTransports": [one.value for one in identity.preferred_transports],
+            "baseUrl": self.base_url,
+            "cardPath": self.card_path,
+            "preferredTransports": [one.value for one in self.preferred_transports],
         }
         return {**details, "alias": self.alias} if self.alias else details
 
@@ -69,12 +62,9 @@ class TargetDirectory:
         self._environment = environment
         self._default = config.default_target
         self.has_default = self._default is not None
+        self._configs = {one.alias: one for one in config.targets}
         self._fixed: dict[str, Target] = {}
-        for one in config.targets:
-            # An address with variables is resolved for every request, any other only once.
-            if not has_variables(one.base_url):
-                with suppress(RemoteFailure):  # each request reports it
-                    self._fixed[one.alias] = self._resolve(one)
+        """Targets whose address has no variables, which are resolved only once."""
 
     @property
     def configured(self) -> tuple[Target, ...]:
@@ -85,7 +75,7 @@ class TargetDirectory:
         found: list[Target] = []
         for one in self._config.targets:
             try:
-                found.append(self._fixed.get(one.alias) or self._resolve(one))
+                found.append(self._resolve(one))
             except RemoteFailure:
                 found.append(_build(one, _without_userinfo(one.base_url)))
         return tuple(found)
@@ -103,11 +93,8 @@ class TargetDirectory:
 
     def by_alias(self, alias: str) -> Target:
         """The target with this alias. Raises: RemoteFailure."""
-        if alias in self._fixed:
-            return self._fixed[alias]
-        for config in self._config.targets:
-            if config.alias == alias:
-                return self._resolve(config)
+        if alias in self._configs:
+            return self._resolve(self._configs[alias])
         raise _unresolved(
             "unknown_alias",
             f'there is no target "{alias}"; list_targets shows those there are',
@@ -149,9 +136,13 @@ class TargetDirectory:
         if not self._config.policy.allow_target_url_override:
             raise self.url_not_allowed(url, normalized)
         defaults = self._config.defaults
-        return self.allow_caller_named(
-            Target(TargetIdentity(normalized, defaults.card_path, defaults.preferred_transports))
+        target = Target(
+            alias="",
+            base_url=normalized,
+            card_path=defaults.card_path,
+            preferred_transports=defaults.preferred_transports,
         )
+        return self.allow_caller_named(target)
 
     def allow_caller_named(self, target: Target) -> Target:
         """The target, when a caller may name its address. Raises: RemoteFailure (it is private)."""
@@ -176,9 +167,11 @@ class TargetDirectory:
 
     def _resolve(self, config: TargetConfig) -> Target:
         """The target at its address with the values of the environment. Raises: RemoteFailure."""
+        if config.alias in self._fixed:
+            return self._fixed[config.alias]
         address = substitute(config.base_url, self._environment)
         try:
-            return _build(config, self.normalize(address))
+            target = _build(config, self.normalize(address))
         except ValueError as error:
             shown = _without_userinfo(config.base_url)
             raise _unresolved(
@@ -188,11 +181,14 @@ class TargetDirectory:
                 normalizedBaseUrl=shown,
                 hint="use an http or https address, and auth for credentials",
             ) from None
+        if not has_variables(config.base_url):
+            self._fixed[config.alias] = target
+        return target
 
 
 def _build(config: TargetConfig, url: str) -> Target:
-    identity = TargetIdentity(url, config.card_path, config.preferred_transports)
-    return Target(identity, config.alias, auth=config.auth, allowed_hosts=config.allowed_hosts)
+    resolved = msgspec.structs.replace(config, base_url=url)
+    return Target(**msgspec.structs.asdict(resolved))
 
 
 def private_address_error(host: str, message: str) -> RemoteFailure:

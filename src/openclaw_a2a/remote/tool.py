@@ -1,23 +1,17 @@
-"""The tool `remote_agent`: any request in, one envelope out, never an exception.
-
-Also the check of one target: its card, the interface that is used, and whether it accepts us.
-"""
+"""The tool `remote_agent`: any request in, one envelope out, never an exception."""
 
 import asyncio
 import copy
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from types import MappingProxyType
-
-import msgspec
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import Json, JsonObject, PeerName
 from openclaw_a2a.model.message import format_timestamp
-from openclaw_a2a.model.validation import object_at
+from openclaw_a2a.model.validation import drop_none
 from openclaw_a2a.remote.actions import ActionCall, ActionContext
-from openclaw_a2a.remote.config import OutboundConfig, TargetConfig, drop_none
+from openclaw_a2a.remote.config import OutboundConfig
 from openclaw_a2a.remote.credentials import find_secrets, redact
 from openclaw_a2a.remote.handles import HandleStore, TaskHandles
 from openclaw_a2a.remote.request_builder import (
@@ -33,26 +27,15 @@ from openclaw_a2a.remote.result_builder import (
     failure_envelope,
     success_envelope,
 )
-from openclaw_a2a.remote.target_status import (
-    PEER_LISTS,
-    PEER_TEXTS,
-    TargetStatus,
-    describe_target,
-)
+from openclaw_a2a.remote.target_status import TargetStatus, describe_target
 from openclaw_a2a.remote.targets import Target, TargetDirectory
-from openclaw_a2a.remote.transport.agent_card import (
-    check_supported,
-    object_list,
-    parse_peer_card,
-    select_interfaces,
-)
-from openclaw_a2a.remote.transport.client_pool import CARD_MAX_AGE, ClientPool, fetch_card
-from openclaw_a2a.remote.transport.http_transport import PeerHttp, TargetConnections
+from openclaw_a2a.remote.transport.agent_card import check_supported
+from openclaw_a2a.remote.transport.client_pool import CARD_MAX_AGE, ClientPool
+from openclaw_a2a.remote.transport.http_transport import TargetConnections
 
 log = get_logger(__name__)
 
 TOOL_LABEL = "Remote Agent"
-_NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 _SENTENCE = (
     "Find remote A2A agents, send them work and follow it. Keep summary.continuation of an answer "
     "and pass it back unchanged to continue."
@@ -69,7 +52,7 @@ class RemoteAgentTool:
         *,
         now: Callable[[], datetime],
         new_id: Callable[[], str],
-        environment: Mapping[str, str] = _NO_ENVIRONMENT,
+        environment: Mapping[str, str],
         handle_store: HandleStore | None = None,
     ) -> None:
         """Raises RemoteFailure when a target needs a transport that this build does not support."""
@@ -189,36 +172,19 @@ class RemoteAgentTool:
 
     def target_statuses(self) -> tuple[TargetStatus, ...]:
         """The status of each configured target, without a request to it."""
+        pool = self._pool
         return tuple(
-            self._status(target, config)
-            for target, config in zip(self._targets.configured, self._config.targets, strict=True)
+            describe_target(
+                one, pool.record(one), pool.breaker.circuit(one.base_url), self._secrets(one)
+            )
+            for one in self._targets.configured
         )
-
-    def _status(self, target: Target, config: TargetConfig) -> TargetStatus:
-        secrets, record = self._secrets(target), self._pool.record(target)
-        found = describe_target(target, record, self._pool.breaker.status(target.base_url))
-        shown = msgspec.structs.replace(
-            found,
-            is_default=config.is_default,
-            description=config.description or found.description,
-        )
-        # Texts of the peer may repeat what it was sent.
-        texts = {name: redact(getattr(shown, name), secrets) for name in PEER_TEXTS}
-        lists = {
-            name: tuple([redact(one, secrets) for one in getattr(shown, name)])
-            for name in PEER_LISTS
-        }
-        problems = tuple([(field, redact(text, secrets)) for field, text in shown.card_problems])
-        return msgspec.structs.replace(shown, **texts, **lists, card_problems=problems)
 
     async def _list_targets(self) -> JsonObject:
         await self.refresh_targets()
         targets = self._targets.configured
         secrets = tuple(secret for target in targets for secret in self._secrets(target))
-        entries = [
-            self._entries(target, config, secrets)
-            for target, config in zip(targets, self._config.targets, strict=True)
-        ]
+        entries = [self._entries(target, secrets) for target in targets]
         summary: JsonObject = {"targets": [shown for shown, _ in entries]}
         return success_envelope("list_targets", summary, [raw for _, raw in entries])
 
@@ -233,7 +199,7 @@ class RemoteAgentTool:
 
     async def _refresh_card(self, target: Target, max_age: timedelta) -> None:
         try:
-            self._targets.by_alias(target.alias or "")  # fails when its address cannot be used
+            self._targets.by_alias(target.alias)  # fails when its address cannot be used
             parameters = self._config.defaults.service_parameters
             headers = build_headers(parameters, target.auth, self._environment)
             async with asyncio.timeout(self._config.defaults.timeout_ms / 1000):
@@ -253,19 +219,17 @@ class RemoteAgentTool:
         event = "a2a.remote_agent.target_card.refresh_error"
         log.warning(event, target=target.base_url, reason=reason)
 
-    def _entries(
-        self, target: Target, config: TargetConfig, secrets: tuple[str, ...]
-    ) -> tuple[JsonObject, JsonObject]:
+    def _entries(self, target: Target, secrets: tuple[str, ...]) -> tuple[JsonObject, JsonObject]:
         """The entry of a target in the summary and in `raw`; what the peer says without secrets."""
         record = self._pool.record(target)
         card, error = record.card, redact(copy.deepcopy(record.error), secrets)
         name = redact(card.name, secrets)
-        description = config.description or redact(card.description, secrets)
+        description = target.description or redact(card.description, secrets)
         at = None if record.refreshed_at is None else format_timestamp(record.refreshed_at)
         both: JsonObject = {
-            "default": config.is_default,
-            "tags": list(config.tags),
-            "examples": list(config.examples),
+            "default": target.is_default,
+            "tags": list(target.tags),
+            "examples": list(target.examples),
         }
         entry: JsonObject = {
             **both,
@@ -288,7 +252,7 @@ class RemoteAgentTool:
         raw: JsonObject = {
             **both,
             "target": drop_none(shown),
-            "configuredDescription": config.description,
+            "configuredDescription": target.description,
             "card": drop_none({**redact(card.raw(), secrets), **refresh}),
         }
         return drop_none(entry), drop_none(raw)
@@ -297,91 +261,3 @@ class RemoteAgentTool:
 def _fail(event: str, action: str, failure: RemoteFailure) -> JsonObject:
     log.info(event, action=action, code=failure.code.value, reason=failure.message)
     return failure_envelope(action, failure)
-
-
-# -------------------------------------------------------------------- checking a target
-
-
-class TargetCheck(msgspec.Struct, frozen=True):
-    """The result of a check.
-
-    `auth_wanted` is what the card requires of callers, `auth_given` the kind that is configured.
-    `is_let_in` is None when that could not be found out; `trouble` then says why.
-    """
-
-    url: str
-    card_url: str
-    name: str
-    transport: str
-    protocol_version: str
-    address: str
-    alias: str | None = None
-    is_streaming: bool | None = None
-    skills: tuple[str, ...] = ()
-    auth_wanted: tuple[str, ...] = ()
-    auth_given: str | None = None
-    is_let_in: bool | None = None
-    trouble: str = ""
-
-
-async def check_target(target: Target, http: PeerHttp, headers: Mapping[str, str]) -> TargetCheck:
-    """The check as far as the card goes. Raises: RemoteFailure."""
-    members = await fetch_card(http, target.card_url, headers)
-    card = parse_peer_card(members)
-    interface = select_interfaces(card, target)[0]
-    return TargetCheck(
-        url=target.base_url,
-        card_url=target.card_url,
-        name=card.name or "",
-        transport=interface.transport,
-        protocol_version=interface.version,
-        address=interface.url,
-        alias=target.alias,
-        is_streaming=card.streaming_supported,
-        skills=tuple(skill.name for skill in card.skills),
-        auth_wanted=auth_wanted(members),
-        auth_given=target.auth.kind if target.auth else None,
-    )
-
-
-def with_access(check: TargetCheck, envelope: JsonObject) -> TargetCheck:
-    """The check with the answer to a request for a task that does not exist."""
-    error, details = object_at(envelope, "error"), object_at(envelope, "error", "details")
-    if envelope.get("ok") is True or details.get("rpcCode") == _TASK_NOT_FOUND:
-        return msgspec.structs.replace(check, is_let_in=True)
-    is_refused = not _REFUSED.isdisjoint({details.get("httpStatus"), details.get("grpcStatus")})
-    trouble = str(error.get("message", ""))
-    return msgspec.structs.replace(check, is_let_in=False if is_refused else None, trouble=trouble)
-
-
-_TASK_NOT_FOUND = -32001
-_REFUSED = frozenset({401, 403, "UNAUTHENTICATED", "PERMISSION_DENIED"})
-
-
-def auth_wanted(card: JsonObject) -> tuple[str, ...]:
-    """What a card of either protocol version requires of callers, in a few words each."""
-    schemes = object_at(card, "securitySchemes")
-    wanted: dict[str, None] = {}
-    for requirement in [
-        *object_list(card.get("securityRequirements")),
-        *object_list(card.get("security")),
-    ]:
-        names = object_at(requirement, "schemes") or requirement
-        words = [_describe(name, object_at(schemes, name)) for name in names if name != "schemes"]
-        if words:
-            wanted[" and ".join(words)] = None
-    return tuple(wanted)
-
-
-def _describe(name: str, scheme: JsonObject) -> str:
-    """A scheme of 0.3 has a type; a scheme of 1.0 is the only member of its object."""
-    if "type" in scheme:
-        kind, inner = str(scheme["type"]), scheme
-    else:
-        key = next(iter(scheme), name)
-        kind, inner = key.removesuffix("SecurityScheme"), object_at(scheme, key)
-    if kind in ("http", "httpAuth"):
-        return f"{str(inner.get('scheme', 'http')).lower()} token"
-    if kind == "apiKey":
-        return f"API key ({inner.get('name', name)})"
-    return {"oauth2": "OAuth 2", "openIdConnect": "OpenID Connect"}.get(kind, kind)

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import cast
 
 import httpx2
 import msgspec
@@ -11,9 +10,10 @@ import msgspec
 from openclaw_a2a.auth.tool_tokens import ToolCaller
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import as_object
 from openclaw_a2a.net.http_client import HttpClient
 from openclaw_a2a.net.sse_reader import SseReader
-from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry
+from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolDescription, ToolList, ToolRegistry
 
 _CONNECT_TIMEOUT_S = 5.0
 _LIST_TIMEOUT_S = 30.0
@@ -22,17 +22,6 @@ _MAX_BYTES = 128 * 1024 * 1024
 _MAX_STREAM_BYTES = 1024 * 1024 * 1024
 _OK = 200
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
-
-
-class _Listed(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    label: str
-    description: str
-    input_schema: JsonObject
-
-
-class _List(msgspec.Struct, frozen=True):
-    tools: tuple[_Listed, ...]
 
 
 class _Fault(msgspec.Struct, frozen=True):
@@ -63,7 +52,7 @@ async def open_gateway_tools(address: str, token: str) -> AsyncGenerator[ToolReg
         yield ToolRegistry([_forwarded(one, client) for one in await _list(client, address)])
 
 
-async def _list(client: HttpClient, address: str) -> tuple[_Listed, ...]:
+async def _list(client: HttpClient, address: str) -> tuple[ToolDescription, ...]:
     try:
         answer = await client.get("/tools", timeout=_LIST_TIMEOUT_S)
     except _NEVER_SENT as error:
@@ -79,12 +68,12 @@ async def _list(client: HttpClient, address: str) -> tuple[_Listed, ...]:
             f"the gateway at {address} says: {fault.message}", details={"code": fault.code}
         )
     try:
-        return msgspec.json.decode(answer.content, type=_List).tools
+        return msgspec.json.decode(answer.content, type=ToolList).tools
     except msgspec.MsgspecError:
         raise AgentFailed(f"what answers at {address}/tools is no openclaw-a2a gateway") from None
 
 
-def _forwarded(listed: _Listed, client: HttpClient) -> Tool:
+def _forwarded(listed: ToolDescription, client: HttpClient) -> Tool:
     async def run(arguments: Json, _caller: ToolCaller, report: OnUpdate) -> JsonObject:
         try:
             found = await _call(client, listed.name, arguments, report)
@@ -96,8 +85,7 @@ def _forwarded(listed: _Listed, client: HttpClient) -> Tool:
             found = _Fault("connection-lost", f"{reason}; {hint}")
         if not isinstance(found, _Fault):
             return found
-        members = cast("JsonObject", arguments) if isinstance(arguments, dict) else {}
-        action: Json = members.get("action")
+        action: Json = as_object(arguments).get("action")
         return {
             "ok": False,
             "operation": listed.name,

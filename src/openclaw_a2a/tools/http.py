@@ -117,7 +117,12 @@ class ToolGuard(msgspec.Struct, frozen=True):
                     request.release_body()  # from here on `tools.perTokenCalls` limits them
                     if len(body) >= LARGE_BODY_BYTES:  # many small values take long to validate
                         check_value_count(body, self.max_values)
-                await self._handle(handle, ToolRequest(request, caller, body))
+                if _accepts_stream(request):
+                    # From the beginning: a tool that was called cannot be refused its stream.
+                    with self.streams.slot(request.caller):
+                        await self._handle_stream(handle, ToolRequest(request, caller, body))
+                else:
+                    await handle(ToolRequest(request, caller, body))
             except GatewayError as error:
                 if request.has_started:
                     raise
@@ -125,16 +130,8 @@ class ToolGuard(msgspec.Struct, frozen=True):
 
         return handle_http
 
-    async def _handle(self, handle: ToolHandler, request: ToolRequest) -> None:
-        """Respond; a stream ends when the credentials of its caller are no longer valid."""
-        if not _accepts_stream(request.http):
-            await handle(request)
-            return
-        # From the beginning: once a tool has been called, its stream cannot be refused any more.
-        with self.streams.slot(request.http.caller):
-            await self._handle_stream(handle, request)
-
     async def _handle_stream(self, handle: ToolHandler, request: ToolRequest) -> None:
+        """Respond; the stream ends when the credentials of its caller are no longer valid."""
         http, task = request.http, asyncio.current_task()
         refusals: list[GatewayError] = []
 

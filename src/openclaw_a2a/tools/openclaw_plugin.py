@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypedDict
 
 import anyio
 import anyio.to_thread
@@ -18,6 +17,7 @@ from openclaw_a2a.settings import Settings, base_url
 from openclaw_a2a.settings.files import write_private_file
 from openclaw_a2a.settings.openclaw_config import PluginConfig, read_plugin_config
 from openclaw_a2a.settings.sources import process_environment
+from openclaw_a2a.tools.registry import ToolList
 
 PLUGIN_FOLDER = Path(__file__).parent / "plugin"
 """The files of the plugin, where OpenClaw loads them from."""
@@ -190,10 +190,6 @@ def _is_other_installation(path: str) -> bool:
     return place.parts[-3:] == PLUGIN_FOLDER.parts[-3:] and os.path.realpath(place) != _HERE
 
 
-class _ToolName(TypedDict):
-    name: str
-
-
 class PluginAccess(msgspec.Struct, frozen=True):
     """Whether the gateway accepts the plugin's token; `problem` is empty when it does."""
 
@@ -222,16 +218,12 @@ def check_plugin_access(options: JsonObject) -> PluginAccess:
         if response.status_code != 200:
             problem = f"{url}/tools answers HTTP {response.status_code}; {_TURN_ON}"
             return PluginAccess(problem=problem, is_reached=True)
-        listed = msgspec.json.decode(response.content, type=_ToolList).tools
+        listed = msgspec.json.decode(response.content, type=ToolList).tools
     except (OSError, ValueError, httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError):
         return PluginAccess(problem=f"no gateway answers at {url}; start it with: openclaw-a2a up")
-    names = tuple(one["name"] for one in listed)
+    names = tuple(one.name for one in listed)
     return PluginAccess(names, is_reached=True, content=response.content)
 
 
 _RECONNECT = "make a new one with: openclaw-a2a connect openclaw"
 _TURN_ON = "set outbound.enabled or tools.agentToAgent.enabled, and restart the gateway"
-
-
-class _ToolList(msgspec.Struct, frozen=True):
-    tools: tuple[_ToolName, ...]

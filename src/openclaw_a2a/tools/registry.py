@@ -25,6 +25,21 @@ def ignore_result(_result: JsonObject) -> None:
     """For tools that need not know whether a result was written."""
 
 
+class ToolDescription(msgspec.Struct, frozen=True, rename="camel"):
+    """A tool for those who may call it."""
+
+    name: str
+    label: str
+    description: str
+    input_schema: JsonObject
+
+
+class ToolList(msgspec.Struct, frozen=True):
+    """The body of `GET /tools`."""
+
+    tools: tuple[ToolDescription, ...]
+
+
 class Tool(msgspec.Struct, frozen=True):
     """A tool. It answers every call with an object and raises nothing but a cancellation."""
 
@@ -39,15 +54,6 @@ class Tool(msgspec.Struct, frozen=True):
     """Called instead when the caller had disconnected before."""
     is_offered: bool = True
     """False for a tool that is switched off: it is not listed, and answers why."""
-
-    def describe(self) -> JsonObject:
-        """The tool for those who may call it."""
-        return {
-            "name": self.name,
-            "label": self.label,
-            "description": self.description,
-            "inputSchema": self.schema,
-        }
 
 
 class ToolRegistry:
@@ -74,7 +80,11 @@ class ToolRegistry:
 
     def encode(self) -> bytes:
         """The JSON that describes the offered tools, as `GET /tools` has it."""
-        return msgspec.json.encode({"tools": [tool.describe() for tool in self._offered]})
+        listed = [
+            ToolDescription(one.name, one.label, one.description, one.schema)
+            for one in self._offered
+        ]
+        return msgspec.json.encode(ToolList(tuple(listed)))
 
 
 _MAX_WAITING = 256

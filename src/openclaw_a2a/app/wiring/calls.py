@@ -30,7 +30,8 @@ from openclaw_a2a.model.errors import GatewayError, SettingsInvalid
 from openclaw_a2a.model.ids import TARGET_PREFIX, AgentId, JsonObject, SessionKey
 from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.ports import DeliveryFailed, SessionInbox
-from openclaw_a2a.remote.agent_adapter import RemoteTargetAgent, RemoteTimeouts
+from openclaw_a2a.remote.agent_adapter import RemoteTargetAgent
+from openclaw_a2a.remote.run import RemoteTimeouts
 from openclaw_a2a.server.push.sender import WebhookSender
 from openclaw_a2a.settings import Settings, WebhookSettings
 from openclaw_a2a.settings.files import is_loopback

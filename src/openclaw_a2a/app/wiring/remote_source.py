@@ -21,7 +21,7 @@ from openclaw_a2a.model.records import TaskHead
 from openclaw_a2a.model.session_keys import OPERATOR_NAME
 from openclaw_a2a.model.task import Task
 from openclaw_a2a.model.validation import object_at
-from openclaw_a2a.remote.agent_adapter import read_remote_task_id
+from openclaw_a2a.remote.run import read_remote_task_id
 
 if TYPE_CHECKING:  # the HTTP client takes long to load
     from openclaw_a2a.remote.handles import TaskHandle
@@ -94,7 +94,7 @@ def _view_target(status: "TargetStatus") -> RemoteAgentView:
             [CardProblem(field, hide(problem)) for field, problem in status.card_problems]
         ),
         circuit=CircuitView(
-            circuit.state, circuit.failures, circuit.opens_until, hide(circuit.reason)
+            circuit.state.value, circuit.failures, circuit.opens_until, hide(circuit.reason)
         ),
     )
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from openclaw_a2a.library.remote_agents import RemoteAgents
     from openclaw_a2a.remote.result import RemoteTarget
-    from openclaw_a2a.remote.tool import TargetCheck
+    from openclaw_a2a.remote.target_status import TargetCheck
     from openclaw_a2a.settings.settings_file import FileChange
 
 _Found = TypeVar("_Found")

@@ -3,26 +3,19 @@
 import copy
 import importlib.util
 from collections.abc import Iterable
-from enum import Enum
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import as_list, camel_case, is_object, object_at
-from openclaw_a2a.remote.config import Transport, clean_text, clean_texts, drop_none
+from openclaw_a2a.model.validation import as_list, camel_case, drop_none, is_object, object_at
+from openclaw_a2a.protocol.versions import ProtocolVersion
+from openclaw_a2a.remote.config import Transport, clean_text, clean_texts
 from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target
 
 _FLAGS = ("streaming", "push_notifications", "state_transition_history")
-
-
-class Generation(Enum):
-    """The supported protocol versions, as in the version header."""
-
-    V0_3 = "0.3"
-    V1_0 = "1.0"
 
 
 class Interface(msgspec.Struct, frozen=True):
@@ -38,12 +31,12 @@ class Interface(msgspec.Struct, frozen=True):
         return self.transport.upper() == transport.value
 
     @property
-    def generation(self) -> Generation | None:
+    def protocol(self) -> ProtocolVersion | None:
         """The protocol version there; None when it is not supported."""
         if self.version.startswith("0."):
-            return Generation.V0_3
+            return ProtocolVersion.V03
         is_current = self.version in ("", "1") or self.version.startswith("1.")
-        return Generation.V1_0 if is_current else None
+        return ProtocolVersion.V1 if is_current else None
 
     @property
     def has_generations(self) -> bool:
@@ -253,7 +246,7 @@ def select_interfaces(card: PeerCard, target: Target) -> tuple[Interface, ...]:
     Interfaces on other hosts or ports are left out: the author of a card must not decide where our
     messages and credentials go, nor which servers of our network are connected to.
     """
-    spoken = _order(card, target.identity.preferred_transports)
+    spoken = _order(card, target.preferred_transports)
     if not spoken:
         offered = dict.fromkeys(f"{one.transport} {one.version}".strip() for one in card.interfaces)
         raise RemoteFailure.peer(
@@ -291,7 +284,7 @@ def _order(card: PeerCard, preferred: tuple[Transport, ...]) -> list[Interface]:
     spoken = [
         one
         for one in card.interfaces
-        if one.generation is not None and any(map(one.speaks, SUPPORTED_TRANSPORTS))
+        if one.protocol is not None and any(map(one.speaks, SUPPORTED_TRANSPORTS))
     ]
     found: dict[tuple[str, str], Interface] = {}
     for transport in preferred:

@@ -8,7 +8,7 @@ may last as long as a stream, so another one may begin some seconds later.
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from enum import Enum, auto
+from enum import Enum
 
 import msgspec
 
@@ -22,26 +22,24 @@ _BACKOFF = Backoff(first_s=5.0, max_s=120.0, jitter=0.0)
 _NEXT_TRIAL = timedelta(seconds=5)
 
 
-class _State(Enum):
-    CLOSED = auto()
-    OPEN = auto()
-    HALF_OPEN = auto()
+class CircuitState(Enum):
+    """The states of a circuit, as pages show them."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
 
 
-class _Circuit(msgspec.Struct, frozen=True):
-    state: _State = _State.CLOSED
+class Circuit(msgspec.Struct, frozen=True):
+    """The circuit of a peer; failures that did not open it yet are counted, too."""
+
+    state: CircuitState = CircuitState.CLOSED
     failures: int = 0
     opens_until: datetime | None = None
     reason: str = ""
 
 
-class CircuitStatus(msgspec.Struct, frozen=True):
-    """A circuit for display: `closed`, `open` until a time, or `half-open` during a trial."""
-
-    state: str = "closed"
-    failures: int = 0
-    opens_until: datetime | None = None
-    reason: str = ""
+_CLOSED = Circuit()
 
 
 class CircuitBreaker:
@@ -49,13 +47,11 @@ class CircuitBreaker:
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
-        self._circuits: dict[str, _Circuit] = {}
+        self._circuits: dict[str, Circuit] = {}
 
-    def status(self, url: str) -> CircuitStatus:
-        """The circuit of a peer; failures that did not open it yet are counted."""
-        found = self._circuits.get(url, _Circuit())
-        state = found.state.name.lower().replace("_", "-")
-        return CircuitStatus(state, found.failures, found.opens_until, found.reason)
+    def circuit(self, url: str) -> Circuit:
+        """The circuit of a peer."""
+        return self._circuits.get(url, _CLOSED)
 
     @asynccontextmanager
     async def guard(
@@ -81,7 +77,7 @@ class CircuitBreaker:
                 )
             # Before any await: of all concurrent requests only this one is the trial.
             trial = msgspec.structs.replace(
-                circuit, state=_State.HALF_OPEN, opens_until=now + _NEXT_TRIAL
+                circuit, state=CircuitState.HALF_OPEN, opens_until=now + _NEXT_TRIAL
             )
             self._circuits[url] = trial
         try:
@@ -103,22 +99,22 @@ class CircuitBreaker:
         """The peer has answered a request, which may still be running: its circuit closes."""
         self._circuits.pop(url, None)
 
-    def _end_trial(self, url: str, trial: _Circuit | None) -> None:
+    def _end_trial(self, url: str, trial: Circuit | None) -> None:
         """A request ended without an answer, but not because of the peer: the next may try."""
         if trial is not None and self._circuits.get(url) is trial:
             self._circuits[url] = msgspec.structs.replace(
-                trial, state=_State.OPEN, opens_until=self._now()
+                trial, state=CircuitState.OPEN, opens_until=self._now()
             )
 
     def _record_failure(self, url: str, reason: str) -> None:
         # HALF_OPEN counts on from the failures before: each failed trial doubles the pause.
-        circuit = self._circuits.get(url, _Circuit())
-        if circuit.state is _State.OPEN:
+        circuit = self.circuit(url)
+        if circuit.state is CircuitState.OPEN:
             return  # a request from before the circuit opened: it must not open for longer
         failures = circuit.failures + 1
         if failures < FAILURES_TO_OPEN:
-            self._circuits[url] = _Circuit(failures=failures, reason=reason)
+            self._circuits[url] = Circuit(failures=failures, reason=reason)
             return
         pause_s = _BACKOFF.delay_s(failures - FAILURES_TO_OPEN + 1)
         until = self._now() + timedelta(seconds=pause_s)
-        self._circuits[url] = _Circuit(_State.OPEN, failures, until, reason)
+        self._circuits[url] = Circuit(CircuitState.OPEN, failures, until, reason)

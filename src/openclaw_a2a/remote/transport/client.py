@@ -10,10 +10,11 @@ import msgspec
 
 from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import is_object
+from openclaw_a2a.model.validation import drop_none, is_object
 from openclaw_a2a.net.sse_reader import SseReader
-from openclaw_a2a.remote.config import Transport, drop_none
-from openclaw_a2a.remote.transport.agent_card import Generation, Interface, PeerCard
+from openclaw_a2a.protocol.versions import ProtocolVersion
+from openclaw_a2a.remote.config import Transport
+from openclaw_a2a.remote.transport.agent_card import Interface, PeerCard
 from openclaw_a2a.remote.transport.codec import (
     AnswerUnreadable,
     PeerOperation,
@@ -46,18 +47,18 @@ class RemoteClient:
     def __init__(self, card: PeerCard, interface: Interface, connector: Connector) -> None:
         """The interface must be one of a supported transport and version. Raises: RemoteFailure."""
         self.card = card
-        generation = interface.generation or Generation.V1_0
+        protocol = interface.protocol or ProtocolVersion.V1
         self._has_generations = interface.has_generations
         if interface.speaks(Transport.GRPC):
             # Imported here because most installations have no grpc.
             from openclaw_a2a.remote.transport.grpc_transport import GrpcWire
 
-            self._wire = GrpcWire(interface, generation, connector)
+            self._wire = GrpcWire(interface, protocol, connector)
         else:
             is_rest = interface.speaks(Transport.HTTP_JSON)
             binding = _RestBinding if is_rest else _JsonRpcBinding
-            version = "1.1" if interface.has_generations else generation.value
-            self._wire = _HttpWire(binding(interface, generation), version, connector)
+            version = "1.1" if interface.has_generations else protocol.value
+            self._wire = _HttpWire(binding(interface, protocol), version, connector)
 
     async def send(self, request: JsonObject, headers: Mapping[str, str]) -> JsonObject:
         """Send a message; the Message or Task that the peer answers with."""
@@ -116,7 +117,7 @@ class _HttpWire:
         self, binding: "_JsonRpcBinding | _RestBinding", version: str, connector: Connector
     ) -> None:
         self._binding = binding
-        self._is_old = version == Generation.V0_3.value
+        self._is_old = version == ProtocolVersion.V03.value
         self._version = version
         self._http: PeerHttp = connector.http
         self._limit = connector.max_response_bytes
@@ -128,7 +129,8 @@ class _HttpWire:
             call = self._binding.build(operation, params)
             sent = self._headers(call, headers, "application/json")
             response, body = await self._http.request(call.method, call.url, sent, call.body)
-            self._check_status(response, body)
+            if not response.is_success:
+                raise self._status_error(response, body)
             result = self._binding.read_result(decode_json(body), call)
             return decode_peer_answer(result, self._binding.wire)
 
@@ -163,7 +165,8 @@ class _HttpWire:
                         yield event
                 return
             body = await response.aread()
-            self._check_status(response, body)
+            if not response.is_success:
+                raise self._status_error(response, body)
             yield body.decode("utf-8", "replace")
 
     async def _read_events(self, response: httpx2.Response) -> AsyncGenerator[str]:
@@ -184,18 +187,18 @@ class _HttpWire:
             f"the peer ended the stream with an error: {data}", name="StreamError"
         )
 
-    def _check_status(self, response: httpx2.Response, body: bytes) -> None:
-        if response.is_success:
-            return
+    def _status_error(self, response: httpx2.Response, body: bytes) -> Exception:
+        """The error for a response with a status of failure."""
         status, failure = response.status_code, status_error(response, body)
         # Its body says more than its status, when it is an error of the protocol.
         try:
             error = self._binding.read_error(decode_json(body), status)
         except AnswerUnreadable:
             error = self._binding.read_error(None, status)
-        if error is not None:
-            raise error from failure
-        raise failure
+        if error is None:
+            return failure
+        error.__cause__ = failure
+        return error
 
     def _headers(self, call: HttpCall, headers: Mapping[str, str], accept: str) -> dict[str, str]:
         sent = {"accept": accept, **headers, _VERSION_HEADER: self._version}
@@ -228,9 +231,9 @@ _METHODS = {
 class _JsonRpcBinding:
     """JSON-RPC: one address, the operation is the method."""
 
-    def __init__(self, interface: Interface, generation: Generation) -> None:
+    def __init__(self, interface: Interface, protocol: ProtocolVersion) -> None:
         self._url = parse_url(interface.url)
-        self._is_old = generation is Generation.V0_3
+        self._is_old = protocol is ProtocolVersion.V03
         self._tenant = interface.tenant
         self.wire = WireFormat.V03 if self._is_old else WireFormat.V1
 
@@ -252,7 +255,7 @@ class _JsonRpcBinding:
         """The result in an answer. Raises: PeerError (it is an error), AnswerUnreadable."""
         if not is_object(answer):
             raise AnswerUnreadable("the answer is not a JSON-RPC answer")
-        if error := self.read_error(answer, 0):
+        if "error" in answer and (error := read_rpc_error(answer["error"])):
             raise error
         # Without an id it can only be the answer to this request.
         if answer.get("id") not in (None, call.id):
@@ -281,8 +284,8 @@ _PATHS = {
 class _RestBinding:
     """HTTP+JSON: the operation is a path; errors are HTTP statuses."""
 
-    def __init__(self, interface: Interface, generation: Generation) -> None:
-        is_old = generation is Generation.V0_3
+    def __init__(self, interface: Interface, protocol: ProtocolVersion) -> None:
+        is_old = protocol is ProtocolVersion.V03
         self._tenant = "" if is_old else interface.tenant
         prefix = "/v1" if is_old else f"/{quote(self._tenant, safe='')}" if self._tenant else ""
         self._root = f"{interface.url.removesuffix('/')}{prefix}"

@@ -88,15 +88,14 @@ class ClientPool:
 
     def record(self, target: Target) -> CardRecord:
         """What is known of the target's card."""
-        identity = target.identity
-        return self._records.get((identity.base_url, identity.card_path), _NO_RECORD)
+        return self._records.get((target.base_url, target.card_path), _NO_RECORD)
 
     async def clients(self, target: Target, headers: Mapping[str, str]) -> tuple[RemoteClient, ...]:
         """The clients of a target to try, the preferred one first; made on first use.
 
         Raises: RemoteFailure.
         """
-        known, url = self._clients.get(target.identity), target.identity.base_url
+        known, url = self._clients.get(target.identity), target.base_url
         if known is not None:
             log.debug("a2a.remote_agent.client_pool.cache_hit", target=url)
             return known
@@ -146,7 +145,7 @@ class ClientPool:
             del self._tokens[key]
 
     async def refresh_card(
-        self, target: Target, headers: Mapping[str, str], *, max_age: timedelta = CARD_MAX_AGE
+        self, target: Target, headers: Mapping[str, str], *, max_age: timedelta
     ) -> None:
         """Fetch the card again when it is older than that. Raises: RemoteFailure."""
         known = self.record(target)
@@ -169,7 +168,7 @@ class ClientPool:
     async def drop_clients(self, target: Target) -> None:
         """Close the clients of a target, so that the next call reads its card again."""
         for identity in list(self._clients):
-            if identity.base_url == target.base_url:
+            if identity[0] == target.base_url:
                 await self._close_clients(identity)
 
     async def close(self) -> None:
@@ -202,7 +201,7 @@ class ClientPool:
         return card
 
     def _set_record(self, target: Target, record: CardRecord) -> None:
-        key = target.identity.base_url, target.identity.card_path
+        key = target.base_url, target.card_path
         self._records.pop(key, None)
         self._records[key] = record
         while len(self._records) > MAX_TARGETS:
@@ -217,14 +216,12 @@ async def fetch_card(http: PeerHttp, url: str, headers: Mapping[str, str]) -> Js
             raise status_error(response, body)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise to_failure(error) from error
+    reason = "it is not a JSON object"
     try:
-        card = decode_json(body)
+        if is_object(card := decode_json(body)):
+            return card
     except AnswerUnreadable as error:
-        card, reason = None, str(error)
-    else:
-        reason = "it is not a JSON object"
-    if is_object(card):
-        return card
+        reason = str(error)
     kind = response.headers.get("content-type", "of no content type")
     raise RemoteFailure.peer(
         "NoCard",

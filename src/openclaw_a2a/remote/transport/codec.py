@@ -8,16 +8,16 @@ caller cannot do without is required, but what is there has the right type.
 
 import base64
 from enum import Enum, auto
+from typing import TypeVar
 
 import msgspec
 
 from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.validation import camel_case, is_list, is_object
+from openclaw_a2a.model.validation import camel_case, drop_none, is_list, is_object
 from openclaw_a2a.protocol.v03 import message_to_v03
 from openclaw_a2a.protocol.validation import MAX_DEPTH, check_depth, standard_base64
-from openclaw_a2a.remote.config import drop_none
 from openclaw_a2a.remote.result import TERMINAL_STATES, RemoteFailure
 
 _MAX_DIGITS = 18
@@ -87,23 +87,25 @@ def _kind_of(value: JsonObject) -> str | None:
     kind: Json = value.get("kind")
     if isinstance(kind, str) and kind in _DECODERS:
         return kind
-    if _get(value, "messageId"):
+    if _find(value, "messageId"):
         return "message"
-    if _get(value, "taskId") and ("status" in value or "artifact" in value):
+    if _find(value, "taskId") and ("status" in value or "artifact" in value):
         return "status-update" if "status" in value else "artifact-update"
     return "task" if "id" in value or "status" in value else None
 
 
 def _task(task: JsonObject, wire: WireFormat) -> JsonObject:
-    task_id = _text(task, "id")
+    task_id = _get(task, "id", str)
     if not task_id:
         raise _unreadable("its task has no id")
     decoded: JsonObject = {"kind": "task", "id": task_id, "status": _status(task, wire)}
     if task.get("artifacts"):
-        decoded["artifacts"] = [_artifact(one, wire) for one in _objects(task, "artifacts")]
+        decoded["artifacts"] = [_artifact(one, wire) for one in _list(task, "artifacts", _OBJECT)]
     if task.get("history"):
         # A message without a role must not pass for one of the agent.
-        decoded["history"] = [_message(one, wire, role="user") for one in _objects(task, "history")]
+        decoded["history"] = [
+            _message(one, wire, role="user") for one in _list(task, "history", _OBJECT)
+        ]
     generation = str(task.get("generation", ""))  # ProtoJSON has such numbers as texts
     if generation.isdecimal():
         decoded["generation"] = int(generation[:_MAX_DIGITS])
@@ -114,7 +116,7 @@ def _status_update(event: JsonObject, wire: WireFormat) -> JsonObject:
     status = _status(event, wire)
     decoded: JsonObject = {
         "kind": "status-update",
-        "taskId": _text(event, "taskId"),
+        "taskId": _get(event, "taskId", str),
         "status": status,
         "final": status["state"] in TERMINAL_STATES,
     }
@@ -124,10 +126,10 @@ def _status_update(event: JsonObject, wire: WireFormat) -> JsonObject:
 def _artifact_update(event: JsonObject, wire: WireFormat) -> JsonObject:
     decoded: JsonObject = {
         "kind": "artifact-update",
-        "taskId": _text(event, "taskId"),
-        "artifact": _artifact(_object(event, "artifact"), wire),
+        "taskId": _get(event, "taskId", str),
+        "artifact": _artifact(_get(event, "artifact", _OBJECT), wire),
         "append": event.get("append") is True,
-        "lastChunk": _get(event, "lastChunk") is True,
+        "lastChunk": _find(event, "lastChunk") is True,
     }
     return _copy(event, decoded, "contextId", "metadata")
 
@@ -149,17 +151,17 @@ _ROLES = ("", "user", "agent")
 
 def _status(holder: JsonObject, wire: WireFormat) -> JsonObject:
     """The status of a task or an event."""
-    status = _object(holder, "status")
+    status = _get(holder, "status", _OBJECT)
     named: Json = status.get("state")
     if isinstance(named, int) and 0 <= named < len(_STATES):
         named = _STATES[named]
     state = str(named).removeprefix("TASK_STATE_").lower().replace("_", "-")
     state = state.replace("cancelled", "canceled")
     decoded: JsonObject = {"state": state if state in _STATES else "unknown"}
-    message = _object(status, "message") or _object(status, "update")
+    message = _get(status, "message", _OBJECT) or _get(status, "update", _OBJECT)
     if message:
         decoded["message"] = _message(message, wire)
-    if timestamp := _text(status, "timestamp"):
+    if timestamp := _get(status, "timestamp", str):
         decoded["timestamp"] = timestamp
     return decoded
 
@@ -170,10 +172,10 @@ def _message(message: JsonObject, wire: WireFormat, *, role: str = "agent") -> J
     if isinstance(named, int) and 0 <= named < len(_ROLES):
         named = _ROLES[named]
     known = str(named).removeprefix("ROLE_").lower()
-    parts = _objects(message, "parts") or _objects(message, "content")
+    parts = _list(message, "parts", _OBJECT) or _list(message, "content", _OBJECT)
     decoded: JsonObject = {
         "kind": "message",
-        "messageId": _text(message, "messageId"),
+        "messageId": _get(message, "messageId", str),
         "role": known if known in ("user", "agent") else role,
         "parts": [_part(one, wire) for one in parts],
     }
@@ -183,30 +185,30 @@ def _message(message: JsonObject, wire: WireFormat, *, role: str = "agent") -> J
 
 def _artifact(artifact: JsonObject, wire: WireFormat) -> JsonObject:
     decoded: JsonObject = {
-        "artifactId": _text(artifact, "artifactId"),
-        "parts": [_part(one, wire) for one in _objects(artifact, "parts")],
+        "artifactId": _get(artifact, "artifactId", str),
+        "parts": [_part(one, wire) for one in _list(artifact, "parts", _OBJECT)],
     }
     return _copy(artifact, decoded, "name", "description", "metadata", "extensions")
 
 
 def _part(part: JsonObject, wire: WireFormat) -> JsonObject:
     decoded: JsonObject
-    metadata = _object(part, "metadata")
+    metadata = _get(part, "metadata", _OBJECT)
     if "text" in part:
-        decoded = {"kind": "text", "text": _text(part, "text")}
+        decoded = {"kind": "text", "text": _get(part, "text", str)}
     elif part.get("file") is not None:
-        decoded = {"kind": "file", "file": _old_file(_object(part, "file"))}
-    elif _text(part, "url") or _text(part, "raw"):
-        url = _text(part, "url")
-        file: JsonObject = {"uri": url} if url else {"bytes": _base64(_text(part, "raw"))}
+        decoded = {"kind": "file", "file": _old_file(_get(part, "file", _OBJECT))}
+    elif _get(part, "url", str) or _get(part, "raw", str):
+        url = _get(part, "url", str)
+        file: JsonObject = {"uri": url} if url else {"bytes": _base64(_get(part, "raw", str))}
         for key, name in (("name", "filename"), ("mimeType", "mediaType")):
-            if value := _text(part, name):
+            if value := _get(part, name, str):
                 file[key] = value
         decoded = {"kind": "file", "file": file}
     elif "data" in part:
         data: Json = part["data"]
         if wire is WireFormat.V03_REST:
-            data = _object(part, "data").get("data")
+            data = _get(part, "data", _OBJECT).get("data")
         elif metadata.get(_WRAPPED_VALUE) is True and is_object(data):
             metadata = {key: value for key, value in metadata.items() if key != _WRAPPED_VALUE}
             data = data.get("value")
@@ -225,12 +227,12 @@ _WRAPPED_VALUE = "data_part_compat"
 def _old_file(file: JsonObject) -> JsonObject:
     """A file of 0.3; over HTTP+JSON its members have other names."""
     decoded: JsonObject = {}
-    if uri := _text(file, "uri") or _text(file, "fileWithUri"):
+    if uri := _get(file, "uri", str) or _get(file, "fileWithUri", str):
         decoded["uri"] = uri
-    elif twice := _text(file, "fileWithBytes"):
+    elif twice := _get(file, "fileWithBytes", str):
         decoded["bytes"] = _decode_twice(twice)
     else:
-        decoded["bytes"] = _base64(_text(file, "bytes"))
+        decoded["bytes"] = _base64(_get(file, "bytes", str))
     return _copy(file, decoded, "name", "mimeType")
 
 
@@ -267,59 +269,37 @@ _SNAKE = {
 }
 """ProtoJSON may use the names of the protocol buffers."""
 
-_OBJECTS = frozenset({"metadata"})
-_LISTS = frozenset({"extensions", "referenceTaskIds"})
+_Kind = TypeVar("_Kind")
+_OBJECT: type[JsonObject] = dict
+_WORDS: dict[type, tuple[str, str]] = {str: ("a text", "texts"), dict: ("an object", "objects")}
+_LISTS_OF_TEXTS = frozenset({"extensions", "referenceTaskIds"})
 
 
-def _get(holder: JsonObject, name: str) -> Json:
+def _find(holder: JsonObject, name: str) -> Json:
     value: Json = holder.get(name)
     return holder.get(_SNAKE[name]) if value is None and name in _SNAKE else value
 
 
-# The functions below do the same themselves: they are called for every member of every event.
-
-
-def _text(holder: JsonObject, name: str) -> str:
+def _get(holder: JsonObject, name: str, kind: type[_Kind]) -> _Kind:
+    """The text or object with this name; empty when there is none."""
+    # Not with `_find`: this is called for every member of every event.
     value: Json = holder.get(name)
     if value is None and name in _SNAKE:
         value = holder.get(_SNAKE[name])
     if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise _unreadable(f"its {name} is not a text")
+        return kind()
+    if not isinstance(value, kind):
+        raise _unreadable(f"its {name} is not {_WORDS[kind][0]}")
     return value
 
 
-def _object(holder: JsonObject, name: str) -> JsonObject:
-    value: Json = holder.get(name)
-    if value is None and name in _SNAKE:
-        value = holder.get(_SNAKE[name])
-    if value is None:
-        return {}
-    if not is_object(value):
-        raise _unreadable(f"its {name} is not an object")
-    return value
-
-
-def _objects(holder: JsonObject, name: str) -> list[JsonObject]:
-    value: Json = holder.get(name)
-    if value is None and name in _SNAKE:
-        value = holder.get(_SNAKE[name])
+def _list(holder: JsonObject, name: str, kind: type[_Kind]) -> list[_Kind]:
+    """The list of texts or objects with this name; empty when there is none."""
+    value = _find(holder, name)
     if value is None:
         return []
-    if not is_list(value) or not all(map(is_object, value)):
-        raise _unreadable(f"its {name} are not a list of objects")
-    return value
-
-
-def _texts(holder: JsonObject, name: str) -> list[str]:
-    value: Json = holder.get(name)
-    if value is None and name in _SNAKE:
-        value = holder.get(_SNAKE[name])
-    if value is None:
-        return []
-    if not is_list(value) or not all(isinstance(one, str) for one in value):
-        raise _unreadable(f"its {name} are not a list of texts")
+    if not is_list(value) or not all(isinstance(one, kind) for one in value):
+        raise _unreadable(f"its {name} are not a list of {_WORDS[kind][1]}")
     return value
 
 
@@ -328,8 +308,11 @@ def _copy(source: JsonObject, target: JsonObject, *keys: str) -> JsonObject:
     for key in keys:
         # Most are not there, and chunks are many.
         if key in source or (key in _SNAKE and _SNAKE[key] in source):
-            read = _object if key in _OBJECTS else _texts if key in _LISTS else _text
-            if value := read(source, key):
+            if key in _LISTS_OF_TEXTS:
+                value: Json = _list(source, key, str)
+            else:
+                value = _get(source, key, _OBJECT if key == "metadata" else str)
+            if value:
                 target[key] = value
     return target
 

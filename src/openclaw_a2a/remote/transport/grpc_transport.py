@@ -18,9 +18,10 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object
 from openclaw_a2a.net.http_client import CONNECT_S, ResponseTooLarge
+from openclaw_a2a.protocol.versions import ProtocolVersion
 from openclaw_a2a.remote.request_builder import invalid_header, invalid_request
 from openclaw_a2a.remote.result import RemoteFailure
-from openclaw_a2a.remote.transport.agent_card import Generation, Interface
+from openclaw_a2a.remote.transport.agent_card import Interface
 from openclaw_a2a.remote.transport.codec import AnswerUnreadable, PeerOperation, decode_peer_answer
 from openclaw_a2a.remote.transport.http_transport import Connector
 from openclaw_a2a.remote.transport.peer_errors import to_failure
@@ -51,8 +52,10 @@ _MAX_EXACT_FLOAT = 2**53
 class GrpcWire:
     """Operations over gRPC, with the official client."""
 
-    def __init__(self, interface: Interface, generation: Generation, connector: Connector) -> None:
-        self._connection = GrpcConnection(interface.url, generation, connector)
+    def __init__(
+        self, interface: Interface, protocol: ProtocolVersion, connector: Connector
+    ) -> None:
+        self._connection = GrpcConnection(interface.url, protocol, connector)
         self._tenant = interface.tenant
         self._max_bytes = connector.max_response_bytes
 
@@ -202,10 +205,10 @@ class GrpcConnection:
     safe to repeat.
     """
 
-    def __init__(self, url: str, generation: Generation, connector: Connector) -> None:
+    def __init__(self, url: str, protocol: ProtocolVersion, connector: Connector) -> None:
         self._address = urlsplit(url if "://" in url else f"//{url}")
         self._is_secure = self._address.scheme in ("https", "grpcs")
-        self._generation = generation
+        self._protocol = protocol
         self._connector = connector
         self._connecting = asyncio.Lock()
         self._connection: _OpenChannel | None = None
@@ -225,7 +228,7 @@ class GrpcConnection:
         # Requests on a channel that is replaced meanwhile keep it open until they end.
         opened.users += 1
         calls = _RequestChannel(opened.channel)
-        kind = CompatGrpcTransport if self._generation is Generation.V0_3 else GrpcTransport
+        kind = CompatGrpcTransport if self._protocol is ProtocolVersion.V03 else GrpcTransport
         card = pb.AgentCard(capabilities=pb.AgentCapabilities(streaming=True))
         channel: Json = calls
         try:

@@ -4,7 +4,6 @@ import logging
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, cast
 
 import httpx2
@@ -57,11 +56,8 @@ class PeerHttp:
         limit: int | None = None,
     ) -> tuple[httpx2.Response, bytes]:
         """Make a request; the response and its whole body, which may have a limit of its own."""
-        response = await self._send(method, url, headers, body, limit)
-        try:
+        async with self.open(method, url, headers, body, limit=limit) as response:
             return response, b"".join([chunk async for chunk in body_of(response)])
-        finally:
-            await response.aclose()
 
     @asynccontextmanager
     async def open(
@@ -70,22 +66,10 @@ class PeerHttp:
         url: httpx2.URL | str,
         headers: Mapping[str, str],
         body: bytes | None = None,
+        *,
+        limit: int | None = None,
     ) -> AsyncGenerator[httpx2.Response]:
         """Make a request; the response, to be read within the context."""
-        response = await self._send(method, url, headers, body)
-        try:
-            yield response
-        finally:
-            await response.aclose()
-
-    async def _send(
-        self,
-        method: str,
-        url: httpx2.URL | str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        limit: int | None = None,
-    ) -> httpx2.Response:
         extensions: dict[str, Any] = {"timeout": _TIMEOUTS}
         if _connection_log.isEnabledFor(logging.DEBUG):
             extensions["trace"] = _hide_answer
@@ -96,10 +80,9 @@ class PeerHttp:
         try:
             response.request = request
             bound_response(response, min(limit or self._limit, self._limit))
-        except httpx2.ReadError:
+            yield response
+        finally:
             await response.aclose()
-            raise
-        return response
 
     async def close(self) -> None:
         """Close the connections."""
@@ -157,7 +140,7 @@ class TargetConnections:
         self._limit = limit
         self._configured: dict[str, Connector] = {}
         # Without a pool: each connection is checked, and none is kept.
-        allowed = self._find(allow_private=policy.allow_private_targets)
+        allowed = self._finder(allow_private=policy.allow_private_targets)
         self._named_by_caller = self._connector(open_transport(self._tls, allowed), allowed)
 
     def connector_for(self, target: Target) -> Connector:
@@ -170,7 +153,7 @@ class TargetConnections:
             # HTTP leaves the names of configured targets to the system; gRPC needs addresses.
             self._configured[url] = self._connector(
                 Http1Transport(self._tls, max_connections=_MAX_CONNECTIONS),
-                self._find(allow_private=True),
+                self._finder(allow_private=True),
             )
         return self._configured[url]
 
@@ -188,14 +171,15 @@ class TargetConnections:
     def _connector(self, transport: httpx2.AsyncBaseTransport, find: FindAddresses) -> Connector:
         return Connector(PeerHttp(transport, self._limit), find, self._tls, self._limit)
 
-    def _find(self, *, allow_private: bool) -> FindAddresses:
-        return partial(_find, resolve=self._resolve, allow_private=allow_private)
+    def _finder(self, *, allow_private: bool) -> FindAddresses:
+        async def find(host: str, port: int) -> list[str]:
+            try:
+                return await find_addresses(
+                    host, port, resolve=self._resolve, allow_private=allow_private
+                )
+            except HostNotFound as error:
+                raise httpx2.ConnectError(str(error)) from error
+            except AddressNotAllowed as error:
+                raise private_address_error(host, str(error)) from error
 
-
-async def _find(host: str, port: int, *, resolve: ResolveHost, allow_private: bool) -> list[str]:
-    try:
-        return await find_addresses(host, port, resolve=resolve, allow_private=allow_private)
-    except HostNotFound as error:
-        raise httpx2.ConnectError(str(error)) from error
-    except AddressNotAllowed as error:
-        raise private_address_error(host, str(error)) from error
+        return find

@@ -7,9 +7,8 @@ import httpx2
 
 from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import as_list, as_object, is_list, is_object
+from openclaw_a2a.model.validation import as_list, as_object, drop_none, is_list, is_object
 from openclaw_a2a.net.http_client import ResponseEncoded, ResponseTooLarge
-from openclaw_a2a.remote.config import drop_none
 from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.transport.codec import AnswerUnreadable, decode_json
 

@@ -175,7 +175,7 @@ class WebhookSender:
             # One for all webhooks. Addresses are checked again for each connection: since the URL
             # was registered its name may point elsewhere.
             if self._transport is None:
-                self._transport = open_transport(find_addresses=self._find_addresses)
+                self._transport = open_transport(None, self._find_addresses)
             response = await self._transport.handle_async_request(request)
             await _read_briefly(response)
         except AddressNotAllowed as error:

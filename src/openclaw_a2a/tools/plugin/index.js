@@ -43,7 +43,7 @@ export default {
 
 /** The tool for one run of an agent; null when the gateway does not offer it. */
 function buildTool(name, table, config, context) {
-  table.refresh(); // for the next run: a run's tools are told without waiting
+  table.refresh(); // for the next run: this one does not wait for the gateway
   const offered = table.find(name);
   if (offered === null) return null;
   return {
@@ -54,8 +54,8 @@ function buildTool(name, table, config, context) {
     async execute(...given) {
       // A host may leave out the call's id, which comes first and is a text.
       const [params, signal, onUpdate] = typeof given[0] === "string" ? given.slice(1) : given;
-      const tell = (update) => onUpdate?.(hostResult(update));
-      return hostResult(await callTool({ name, params, config, context, signal, tell }));
+      const report = (update) => onUpdate?.(hostResult(update));
+      return hostResult(await callTool({ name, params, config, context, signal, report }));
     },
   };
 }
@@ -67,74 +67,75 @@ function hostResult(envelope) {
 const tables = new Map();
 
 /** The one table of this config: OpenClaw loads a plugin several times. */
-function tableOf(config, tell) {
+function tableOf(config, logEvent) {
   const key = JSON.stringify(config);
-  if (!tables.has(key)) tables.set(key, new Table(config, tell));
+  if (!tables.has(key)) tables.set(key, new Table(config, logEvent));
   return tables.get(key);
 }
 
-/** What the gateway offers. It writes the file when it starts, so that a run sees what is new. */
+/** The tools that the gateway offers. It writes them to a file when it starts, so that the first
+ *  run after that has them. */
 class Table {
   #config;
-  #tell;
+  #logEvent;
   #tools = null;
   #text = "";
-  #written = "";
-  #asked = -Infinity;
+  #fileVersion = "";
+  #requestedAt = -Infinity;
 
-  constructor(config, tell) {
+  constructor(config, logEvent) {
     this.#config = config;
-    this.#tell = tell;
+    this.#logEvent = logEvent;
   }
 
-  /** The tool; a general description while the gateway was never heard; null if not offered. */
+  /** The tool; a placeholder until the gateway first answers; null if it is not offered. */
   find(name) {
-    this.#read();
-    if (this.#tools === null) return unheard(name, urlOf(this.#config));
+    this.#readFile();
+    if (this.#tools === null) return placeholderTool(name, urlOf(this.#config));
     return this.#tools.find((tool) => tool.name === name) ?? null;
   }
 
-  /** Ask the gateway again, in the background and not too often. */
+  /** Request the list again, in the background and not too often. */
   refresh() {
-    if (performance.now() - this.#asked < REFRESH_MS) return;
-    this.#asked = performance.now();
-    this.#ask().catch(() => {}); // what was last told stays; a call tells what is wrong
+    if (performance.now() - this.#requestedAt < REFRESH_MS) return;
+    this.#requestedAt = performance.now();
+    this.#request().catch(() => {}); // the last list stays; a call reports what is wrong
   }
 
-  async #ask() {
+  async #request() {
     const signal = AbortSignal.timeout(TABLE_MS);
-    const response = await request("/tools", { config: this.#config, signal, isAside: true });
+    const response = await request("/tools", { config: this.#config, signal, inBackground: true });
     if (response.statusCode !== 200) return response.resume();
     const text = await wholeText(response);
     if (text === this.#text) return;
-    this.#take(text);
-    this.#keep(text);
+    this.#parse(text);
+    this.#writeFile(text);
     const names = this.#tools.map((tool) => tool.name);
     const event = names.length ? "a2a.plugin.offered" : "a2a.plugin.disabled";
-    this.#tell(event, { tools: names, url: urlOf(this.#config) });
+    this.#logEvent(event, { tools: names, url: urlOf(this.#config) });
   }
 
-  /** Take the file if it was written since, by the gateway or by another OpenClaw process. */
-  #read() {
+  /** Read the file if it was written since, by the gateway or by another OpenClaw process. */
+  #readFile() {
     try {
       const { mtimeMs, ino, size } = statSync(this.#config.tableFile);
-      const written = `${mtimeMs} ${ino} ${size}`;
-      if (written === this.#written) return;
-      this.#written = written;
-      this.#take(readFileSync(this.#config.tableFile, "utf8"));
+      const version = `${mtimeMs} ${ino} ${size}`;
+      if (version === this.#fileVersion) return;
+      this.#fileVersion = version;
+      this.#parse(readFileSync(this.#config.tableFile, "utf8"));
     } catch {
-      // there is none, or none that can be used: the gateway tells
+      // there is none, or none that can be used: the list comes from the gateway
     }
   }
 
-  #take(text) {
+  #parse(text) {
     this.#tools = JSON.parse(text).tools.filter(
       (tool) => typeof tool.name === "string" && tool.inputSchema?.type === "object",
     );
     this.#text = text;
   }
 
-  #keep(text) {
+  #writeFile(text) {
     const path = this.#config.tableFile;
     if (!path) return;
     try {
@@ -142,12 +143,12 @@ class Table {
       writeFileSync(draft, text, { mode: 0o600 });
       renameSync(draft, path);
     } catch {
-      // it is asked again after the next start
+      // the list is requested again after the next start
     }
   }
 }
 
-function unheard(name, url) {
+function placeholderTool(name, url) {
   return {
     label: name,
     description:
@@ -158,13 +159,13 @@ function unheard(name, url) {
 }
 
 /** The envelope of one call. It never throws: whatever goes wrong is an envelope too. */
-async function callTool({ name, params, config, context, signal, tell }) {
+async function callTool({ name, params, config, context, signal, report }) {
   const fail = (message, reason, hint) => failure({ name, params, message, reason, hint });
   const url = urlOf(config);
   let response;
   try {
     response = await request(`/tools/${name}`, { config, signal, context, body: params ?? {} });
-    const answer = await readAnswer(response, tell);
+    const answer = await readAnswer(response, report);
     if (isResult(answer, response.statusCode)) return answer;
     return refusal(answer?.error, { url, status: response.statusCode, fail });
   } catch (error) {
@@ -177,13 +178,13 @@ async function callTool({ name, params, config, context, signal, tell }) {
   }
 }
 
-/** True for what tools answer: an envelope with `ok`, or what became of calls and plans. */
+/** True for results of tools: an envelope with `ok`, or the status of calls and plans. */
 function isResult(answer, status) {
   if (typeof answer?.ok === "boolean") return true;
   return status === 200 && (typeof answer?.status === "string" || Array.isArray(answer?.results));
 }
 
-/** What a door says that did not call the tool. */
+/** The failure for a response of an endpoint that did not call the tool. */
 function refusal(error, { url, status, fail }) {
   if (status === 401 || status === 403) {
     return fail(`the gateway at ${url} does not accept the token`, "token_refused", CONNECT);
@@ -206,20 +207,20 @@ const AFTER_SENDING =
 const AFTER_CALLING = "if the call was accepted, its answer still comes into this session";
 const AFTER_PLANNING = "look with objective_status what was done, before you do it again";
 
-/** What to do about a call of which nobody knows whether it arrived. */
+/** The hint for a call that may have arrived or not. */
 function afterBreak(name) {
   if (/^(objective|plan|step)_/.test(name)) return AFTER_PLANNING;
   return name === ENVELOPED ? AFTER_SENDING : AFTER_CALLING;
 }
 
-/** What went wrong, in the words of the tool. */
+/** The failure in the form of the tool's own results. */
 function failure({ name, params, message, reason, hint }) {
-  const told = `${message}; ${hint}`;
-  if (name !== ENVELOPED) return { status: "error", error: told };
+  const text = `${message}; ${hint}`;
+  if (name !== ENVELOPED) return { status: "error", error: text };
   const action = typeof params?.action === "string" ? params.action : "unknown";
-  const error = { code: "INTERNAL_ERROR", message: told, details: { reason, hint } };
+  const error = { code: "INTERNAL_ERROR", message: text, details: { reason, hint } };
   if (reason === ABORTED) {
-    // the tool knows no other word for a call that was not waited for
+    // the contract of the tool has no other error for a call that was aborted
     error.code = "A2A_SDK_ERROR";
     error.message = "request timed out";
     error.details.hint = `${hint}; ${HOW_LONG}`;
@@ -242,16 +243,16 @@ function urlOf(config) {
   return (config.url ?? USUAL_URL).replace(/\/+$/, "");
 }
 
-/** Who calls is what OpenClaw says; what a model wrote into the arguments is no part of this. */
+/** The caller is the one that OpenClaw names, never one that a model wrote into the arguments. */
 function headersOf(config, context) {
   const headers = { accept: "text/event-stream, application/json" };
   const token = tokenOf(config);
   if (token) headers.authorization = `Bearer ${token}`;
-  const said = {
+  const identity = {
     "x-openclaw-session-key": context?.sessionKey,
     "x-openclaw-agent-id": context?.agentId,
   };
-  for (const [name, text] of Object.entries(said)) {
+  for (const [name, text] of Object.entries(identity)) {
     // a header carries the text's UTF-8 bytes, and no control characters
     if (text && !CONTROLS.test(text)) headers[name] = Buffer.from(text).toString("latin1");
   }
@@ -259,28 +260,28 @@ function headersOf(config, context) {
 }
 
 // Not fetch: OpenClaw may send that through a proxy, and it gives up when an agent thinks long.
-function request(path, { config, signal, context, body, isAside = false }) {
+function request(path, { config, signal, context, body, inBackground = false }) {
   return new Promise((resolve, reject) => {
     const url = new URL(urlOf(config) + path);
     const sent = body === undefined ? null : Buffer.from(JSON.stringify(body));
     const headers = headersOf(config, context);
     if (sent) headers["content-type"] = "application/json";
     if (sent) headers["content-length"] = sent.length;
-    const asked = (url.protocol === "https:" ? https : http).request(url, {
+    const outgoing = (url.protocol === "https:" ? https : http).request(url, {
       method: sent ? "POST" : "GET",
       headers,
       signal,
       agent: false,
     });
-    if (isAside) asked.on("socket", (socket) => socket.unref());
-    asked.on("error", reject);
-    asked.on("response", resolve);
-    asked.end(sent);
+    if (inBackground) outgoing.on("socket", (socket) => socket.unref());
+    outgoing.on("error", reject);
+    outgoing.on("response", resolve);
+    outgoing.end(sent);
   });
 }
 
-/** The result; updates are told on the way. Undefined when the answer is something else. */
-async function readAnswer(response, tell) {
+/** The result; updates are reported before it. Undefined when the answer is something else. */
+async function readAnswer(response, report) {
   if (!(response.headers["content-type"] ?? "").startsWith("text/event-stream")) {
     const text = await wholeText(response);
     try {
@@ -291,7 +292,7 @@ async function readAnswer(response, tell) {
   }
   for await (const { event, data } of events(response)) {
     if (event !== "update") return JSON.parse(data);
-    tell(JSON.parse(data));
+    report(JSON.parse(data));
   }
   throw new Error("the stream ended before the result");
 }
