@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _ANSWER_S = 30.0
 _CONNECT_S = 5.0
 _CANCEL_S = 600.0
-UNAUTHENTICATED = 401
+_UNAUTHENTICATED = 401
 _OK = 200
 _OTHER_FOLDER = "Name the gateway's data folder with --data, or its settings with --config."
 
@@ -55,7 +56,7 @@ class AdminClient:
             transport_errors(self.address),
             self._http.stream("GET", url, headers=headers) as answer,
         ):
-            yield from read_frames(answer, self.address, self._read)
+            yield from read_frames(answer, self.address, partial(read_body, self.address))
 
     def call_tool(self, name: str, arguments: Json) -> bytes:
         """The answer of a tool. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
@@ -85,20 +86,22 @@ class AdminClient:
                 params=query,
                 timeout=httpx2.Timeout(timeout_s, connect=_CONNECT_S),
             )
-        return self._read(answer.status_code, answer.content)
+        return read_body(self.address, answer.status_code, answer.content)
 
     def _url(self, place: str, segments: tuple[str, ...]) -> str:
         return "/".join([self.address, *(quote(one, safe="") for one in (place, *segments))])
 
-    def _read(self, status: int, body: bytes) -> bytes:
-        from openclaw_a2a.cli.a2a_client import response_error
 
-        if status == UNAUTHENTICATED:
-            raise foreign_gateway(self.address)
-        # An error in a stream has no status of its own.
-        if status != _OK or body.startswith(b'{"error":'):
-            raise response_error(status, body)
-        return body
+def read_body(address: str, status: int, body: bytes) -> bytes:
+    """The body of an answer, if it is no error. Raises: AgentFailed, NotAllowed."""
+    from openclaw_a2a.cli.a2a_client import response_error
+
+    if status == _UNAUTHENTICATED:
+        raise _no_access(f"the gateway at {address} has another operator's token")
+    # An error in a stream has no status of its own.
+    if status != _OK or body.startswith(b'{"error":'):
+        raise response_error(status, body)
+    return body
 
 
 class OperatorTasks:
@@ -181,11 +184,6 @@ def _token(folder: Path) -> str:
     except ValueError:
         message = f"{folder / ADMIN_TOKEN_FILE} holds no token; restart the gateway"
         raise _no_access(message) from None
-
-
-def foreign_gateway(address: str) -> NotAllowed:
-    """The error for a gateway that does not admit the token of the data folder."""
-    return _no_access(f"the gateway at {address} has another operator's token")
 
 
 def _no_access(message: str) -> NotAllowed:

@@ -56,6 +56,8 @@ _ANSWER_S = 2.0
 _TARGET_S = 10.0
 _MOST_BYTES = 4096
 _LITTLE_SPACE = 100 * 1024 * 1024
+_OLD_SCHEMA = "has an older schema; the next start upgrades it"
+_SEE_UPGRADE = "see it first with: openclaw-a2a db upgrade --plan"
 _CORRECT = "correct it, then look again with: openclaw-a2a config check"
 
 
@@ -168,16 +170,10 @@ async def _check_file(
     except StoreLocked as error:
         pid, folders = str(error.details.get("pid")), [data, path.parent]
         return _check_locked_store(check, shown, pid, folders=folders, own=own)
-    except SchemaTooNew as error:  # its advice is a sentence of its own
-        detail, _, fix = error.message.rpartition(". ")
-        return check.broken(f"{kind}: {detail}", fix)
     except GatewayError as error:
-        detail, fix = split_advice(error.message)
-        fix = fix or "move the file away, or use another with store.path"
-        return check.broken(f"{kind}: {detail}", fix)
-    text = f"{shown} has an older schema; the next start upgrades it"
-    fix = "see it first with: openclaw-a2a db upgrade --plan"
-    return check.note(text, fix)
+        fix = "move the file away, or use another with store.path"
+        return _report_store_error(check, kind, error, fix)
+    return check.note(f"{shown} {_OLD_SCHEMA}", _SEE_UPGRADE)
 
 
 def _check_rights(check: Check, shown: str, path: Path) -> CheckResult | None:
@@ -204,12 +200,8 @@ async def _check_database(
 
         steps = await plan_database_upgrade(address)
         holder = await find_holder(address, shares=settings.replicas)
-    except SchemaTooNew as error:  # its advice is a sentence of its own
-        detail, _, fix = error.message.rpartition(". ")
-        return check.broken(f"postgres: {detail}", fix)
     except GatewayError as error:
-        detail, fix = split_advice(error.message)
-        return check.broken(f"postgres: {detail}", fix or "correct store")
+        return _report_store_error(check, "postgres", error, "correct store")
     if holder is not None:
         pid = str(holder.details.get("pid"))
         if own is not None and str(own.pid) == pid:
@@ -218,9 +210,16 @@ async def _check_database(
     if steps and steps[0].startswith("0001"):
         return check.ok(f"{shown}, its tables are made by the first start")
     if steps:
-        text = f"{shown} has an older schema; the next start upgrades it"
-        return check.note(text, "see it first with: openclaw-a2a db upgrade --plan")
+        return check.note(f"{shown} {_OLD_SCHEMA}", _SEE_UPGRADE)
     return check.ok(shown)
+
+
+def _report_store_error(check: Check, kind: str, error: GatewayError, fix: str) -> CheckResult:
+    """The result for a store that cannot be opened; `fix` where the error has no advice."""
+    detail, advice = split_advice(error.message)
+    if isinstance(error, SchemaTooNew):  # its advice is a sentence of its own
+        detail, _, advice = error.message.rpartition(". ")
+    return check.broken(f"{kind}: {detail}", advice or fix)
 
 
 def _check_locked_store(

@@ -6,11 +6,11 @@ from contextlib import aclosing
 
 import httpx2
 
-from openclaw_a2a.cli.a2a_client import connection_lost, response_error, transport_errors
-from openclaw_a2a.cli.admin_client import UNAUTHENTICATED, GatewayAccess, foreign_gateway
+from openclaw_a2a.cli.a2a_client import connection_lost, transport_errors
+from openclaw_a2a.cli.admin_client import GatewayAccess, read_body
 from openclaw_a2a.cli.options import decode_response
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, NotAllowed, ParseFailed
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ParseFailed
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.net.http_client import HttpClient
 from openclaw_a2a.net.sse_reader import SseReader
@@ -31,7 +31,7 @@ class DashboardClient:
         wait = httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S)
         self._http = HttpClient(headers=access.headers, timeout=wait)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close the connections."""
         await self._http.aclose()
 
@@ -83,8 +83,8 @@ class DashboardClient:
         reader, url = SseReader(), f"{self.address}/dashboard/live"
         with transport_errors(self.address):
             async with self._http.stream("GET", url, params=query, timeout=wait) as answer:
-                if answer.status_code != _OK:
-                    raise self._refusal(answer.status_code, await answer.aread())
+                if answer.status_code != _OK:  # then its body is the error, which this raises
+                    self._decode(answer.status_code, await answer.aread())
                 note_connection(None)
                 async for chunk in answer.aiter_raw():
                     for event in self._feed(reader, chunk):
@@ -99,11 +99,4 @@ class DashboardClient:
         return [(one.id or "", self._decode(_OK, one.data.encode())) for one in events]
 
     def _decode(self, status: int, body: bytes) -> JsonObject:
-        if status != _OK or body.startswith(b'{"error":'):
-            raise self._refusal(status, body)
-        return decode_response(body, JsonObject)
-
-    def _refusal(self, status: int, body: bytes) -> AgentFailed | NotAllowed:
-        if status == UNAUTHENTICATED:
-            return foreign_gateway(self.address)
-        return response_error(status, body)
+        return decode_response(read_body(self.address, status, body), JsonObject)

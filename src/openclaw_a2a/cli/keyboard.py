@@ -24,6 +24,7 @@ _SEQUENCES: Mapping[bytes, str] = {
     b"\x1b[4~": "end",
     b"\x1b[Z": "left",
 }
+_LONG_BEGINNINGS = frozenset(one[:3] for one in _SEQUENCES if len(one) > 3)
 _CONTROLS: Mapping[str, str] = {
     "\r": "enter",
     "\n": "enter",
@@ -52,20 +53,16 @@ class KeyReader:
         self._bytes += data
         while self._bytes:
             if not self._bytes.startswith(b"\x1b"):
-                text, _, rest = self._bytes.partition(b"\x1b")
-                self._bytes = self._bytes[len(text) :] if _ else rest
-                yield from map(self._name, self._decoder.decode(text))
+                text = self._bytes.partition(b"\x1b")[0]
+                self._bytes = self._bytes[len(text) :]
+                for character in self._decoder.decode(text):
+                    yield _CONTROLS.get(character, character)
                 continue
             found = next((one for one in _SEQUENCES if self._bytes.startswith(one)), None)
             if found is not None:
                 self._bytes = self._bytes[len(found) :]
                 yield _SEQUENCES[found]
-            elif len(self._bytes) < 3 or self._bytes in (
-                b"\x1b[1",
-                b"\x1b[4",
-                b"\x1b[5",
-                b"\x1b[6",
-            ):
+            elif len(self._bytes) < 3 or self._bytes in _LONG_BEGINNINGS:
                 return  # more may come
             else:
                 yield from self.flush()
@@ -75,10 +72,6 @@ class KeyReader:
         is_escape, self._bytes = self._bytes == b"\x1b", b""
         if is_escape:
             yield "escape"
-
-    @staticmethod
-    def _name(character: str) -> str:
-        return _CONTROLS.get(character, character)
 
 
 @contextmanager

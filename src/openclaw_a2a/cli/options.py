@@ -186,7 +186,6 @@ class TaskList(JsonStruct, frozen=True, omit_defaults=False):
 
     tasks: tuple[Task, ...] = ()
     next_page_token: str = ""
-    page_size: int = 0
     total_size: int = 0
 
 

@@ -35,6 +35,7 @@ from openclaw_a2a.cli.render.top import (
     find_row,
     list_rows,
     say_empty,
+    view_address,
     wrap_lines,
 )
 from openclaw_a2a.model.errors import AgentError, AgentUnavailable, NotAllowed
@@ -244,13 +245,11 @@ class Top:
 
     @property
     def _list_address(self) -> str:
-        if self._view == "now":
-            return "/dashboard"
         members = {}
         if self._view == "tasks":
             members = {"tab": self._tab if self._tab != STATE_TABS[0] else "", "q": self._filter}
         query = urlencode({name: value for name, value in members.items() if value})
-        return f"/dashboard/{self._view}{f'?{query}' if query else ''}"
+        return f"{view_address(self._view)}{f'?{query}' if query else ''}"
 
     # ---------------------------------------------------------------- keys
 
@@ -483,11 +482,7 @@ class Top:
 
     def _draw_question(self, width: int) -> list[Text]:
         """The question, above the input line of the answer."""
-        if self._asked is None or self._mode not in (
-            KeyMode.ANSWER,
-            KeyMode.DECIDE,
-            KeyMode.CONFIRM,
-        ):
+        if self._asked is None or self._mode not in _ASKING:
             return []
         is_cancel = self._mode is KeyMode.CONFIRM
         asked = self._asked.text if is_cancel else self._asked.question

@@ -1,56 +1,38 @@
 """What the operator does from a page: cancel, answer, retry, decide, send. All of it is audited."""
 
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Collection
 from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
+from openclaw_a2a.dashboard.requests import (
+    ActionRequest,
+    ActionResult,
+    invalid_member,
+    read_form_text,
+)
 from openclaw_a2a.dashboard.task_page import TaskDetailsReader
 from openclaw_a2a.engine.approvals import ApprovalCache, ApprovalService
-from openclaw_a2a.engine.audit_log import AuditLog, acting, audit_outcome
+from openclaw_a2a.engine.audit_log import acting
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.active_task import TaskCreated
 from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.queries import task_json
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created
-from openclaw_a2a.model.errors import InvalidParams, Problem, RouteNotFound, TaskNotFound
+from openclaw_a2a.model.errors import RouteNotFound, TaskNotFound
 from openclaw_a2a.model.file_content import clean_filename
 from openclaw_a2a.model.ids import AccountId, ContextId, MessageId, PeerName, TaskId
-from openclaw_a2a.model.message import JsonStruct, Message, Part, Role
+from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import decode_task
 from openclaw_a2a.model.session_keys import OPERATOR_NAME
 from openclaw_a2a.model.task import Task
 from openclaw_a2a.model.turn import Scope
 
-_MAX_TEXT = 64 * 1024
 MAX_UPLOAD_BYTES = 16 * 1024 * 1024
 """How large the form of a message with files may be."""
 _Result = TypeVar("_Result")
-
-
-class ActionRequest(msgspec.Struct, frozen=True):
-    """An action: the placeholders of its path, its form, and who has it done from where."""
-
-    segments: tuple[str, ...]
-    form: dict[str, str]
-    who: str
-    address: str
-
-
-class ActionResult(JsonStruct, frozen=True, omit_defaults=False):
-    """What was done, in a sentence, and the page that shows it.
-
-    `token` is the text of a token that was made: it is in the message, and nowhere else.
-    `is_bad` when the action was carried out and what it found is a problem.
-    """
-
-    message: str
-    location: str
-    id: str = ""
-    token: str = ""
-    is_bad: bool = False
 
 
 class Actions:
@@ -62,13 +44,11 @@ class Actions:
         tasks: TaskDetailsReader,
         approvals: ApprovalService,
         cache: ApprovalCache,
-        audit: AuditLog,
     ) -> None:
         self._engines = engines
         self._tasks = tasks
         self._approvals = approvals
         self._cache = cache
-        self._audit = audit
 
     async def cancel(self, request: ActionRequest) -> ActionResult:
         """Stop a task. Raises: TaskNotFound, TaskNotCancelable, TaskNotLive, AgentUnavailable."""
@@ -122,8 +102,7 @@ class Actions:
         """Allow or deny an approval. Raises: ApprovalNotFound, ApprovalOver, AgentUnavailable."""
         [approval_id], decision = request.segments, request.form.get("decision")
         if decision not in ("allow", "deny"):
-            problem = Problem("decision", "must be allow or deny")
-            raise InvalidParams(f"decision {problem.message}", problems=(problem,))
+            raise invalid_member("decision", "must be allow or deny")
         allow = decision == "allow"
         work = self._approvals.decide(approval_id, allow=allow)
         await self._audited(request, "approval-decided", work, action=decision)
@@ -192,36 +171,13 @@ class Actions:
         action: str = "",
     ) -> _Result:
         acting.set((request.who, request.address))
-        error: BaseException | None = None
-        try:
+        with request.audited(event, action=action or f"dashboard/{event}", task=task):
             return await work
-        except BaseException as raised:  # whatever it is: something may have been changed
-            error = raised
-            raise
-        finally:
-            self._audit.record(
-                event,
-                request.who,
-                action=action or f"dashboard/{event}",
-                target=request.segments[0] if request.segments else "",
-                task=task,
-                address=request.address,
-                **audit_outcome(error),
-            )
 
 
 def task_address(task_id: TaskId) -> str:
     """The address of the page of a task."""
     return f"/dashboard/tasks/{task_id}"
-
-
-def read_form_text(request: ActionRequest) -> str:
-    """The text of the form. Raises: InvalidParams."""
-    text = request.form.get("text", "").strip()
-    if not text or len(text) > _MAX_TEXT:
-        problem = Problem("text", f"must have 1 to {_MAX_TEXT} characters")
-        raise InvalidParams(f"text {problem.message}", problems=(problem,))
-    return text
 
 
 class _File(msgspec.Struct):
@@ -239,8 +195,8 @@ def _read_files(text: str) -> tuple[Part, ...]:
         files = msgspec.json.decode(text, type=list[_File])
         contents = [b64decode(one.content, validate=True) for one in files]
     except (ValueError, RecursionError):
-        problem = Problem("files", "must be a JSON list of {name, type, content in base64}")
-        raise InvalidParams(f"files {problem.message}", problems=(problem,)) from None
+        reason = "must be a JSON list of {name, type, content in base64}"
+        raise invalid_member("files", reason) from None
     return tuple(
         [
             Part.of_bytes(
@@ -251,6 +207,3 @@ def _read_files(text: str) -> tuple[Part, ...]:
             for one, content in zip(files, contents, strict=True)
         ]
     )
-
-
-ActionHandler = Callable[[ActionRequest], Awaitable[ActionResult]]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
+from openclaw_a2a.dashboard.requests import PageRequest
 from openclaw_a2a.dashboard.task_list import TaskReader, TaskSummary
 from openclaw_a2a.dashboard.task_page import ChatTurn, TaskDetailsReader
 from openclaw_a2a.model.card import AgentCard
@@ -68,20 +69,16 @@ class AgentReader:
         self._tasks = tasks
         self._details = details
 
-    def list(self) -> AgentsPage:
+    async def list(self, _: PageRequest) -> AgentsPage:
         """All agents."""
         return AgentsPage(tuple(self._agents()))
 
-    def find(self, account: str) -> AgentView:
-        """The agent of an account. Raises: RouteNotFound."""
-        for one in self._agents():
-            if one.account == account:
-                return one
-        raise RouteNotFound(f"there is no account {account[:80]}; see the list of agents")
-
-    async def read(self, account: str, context: str = "") -> AgentPage:
+    async def show(self, request: PageRequest) -> AgentPage:
         """One agent, and the conversation in a context. Raises: RouteNotFound."""
-        view = self.find(account)
+        [account], context = request.segments, request.query.get("context", "")
+        view = next((one for one in self._agents() if one.account == account), None)
+        if view is None:
+            raise RouteNotFound(f"there is no account {account[:80]}; see the list of agents")
         recent = await self._tasks.list_rows(StatusQuery(_RECENT, account=view.account))
         chat: tuple[ChatTurn, ...] = ()
         if context:

@@ -2,23 +2,27 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
 
 from openclaw_a2a.auth.principal import Scope
 from openclaw_a2a.auth.tokens import Token, TokenKind, TokenStore
-from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult
-from openclaw_a2a.dashboard.endpoint import PageRequest
+from openclaw_a2a.dashboard.requests import (
+    ActionRequest,
+    ActionResult,
+    PageRequest,
+    invalid_member,
+    read_choice,
+)
 from openclaw_a2a.engine.audit_file import AUDIT_FILE, decode_line
-from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.http.rate_limit import RequestLimit
 from openclaw_a2a.http.request_limits import RefusalCounts
 from openclaw_a2a.http.sse_stream import SseStreams
-from openclaw_a2a.model.errors import InvalidParams, Problem
 from openclaw_a2a.model.ids import JsonObject, PeerName
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.task import TaskState
@@ -163,14 +167,11 @@ class CallerUsageReader:
 class Callers:
     """Reads, makes and revokes tokens."""
 
-    def __init__(
-        self, folder: Path, peers: Collection[str], audit: AuditLog, *, usage: CallerUsageReader
-    ) -> None:
+    def __init__(self, folder: Path, peers: Collection[str], usage: CallerUsageReader) -> None:
         """`peers` are those of the settings."""
         self._usage = usage
         self._store = TokenStore(folder, peers=peers, are_commands=False)
         self._peers = tuple(sorted(peers))
-        self._audit = audit
 
     async def list(self, _: PageRequest) -> JsonStruct:
         """The page. Raises: CorruptRecord (the token file)."""
@@ -188,23 +189,21 @@ class Callers:
 
         Raises: InvalidParams, CorruptRecord.
         """
-        name, wanted = request.form.get("name", "").strip(), request.form.get("scope", "")
-        days = request.form.get("days", "")
-        if wanted not in _KINDS:
-            problem = Problem("scope", f"must be one of {', '.join(_KINDS)}")
-            raise InvalidParams(f"scope {problem.message}", problems=(problem,))
+        name, days = request.form.get("name", "").strip(), request.form.get("days", "")
+        wanted = read_choice(request.form, "scope", _KINDS)
         if days and not (days.isdecimal() and 1 <= int(days[:6]) <= 3650):
-            problem = Problem("days", "must be from 1 to 3650, or left out")
-            raise InvalidParams(f"days {problem.message}", problems=(problem,))
+            raise invalid_member("days", "must be from 1 to 3650, or left out")
         expires_at = datetime.now(UTC) + timedelta(days=int(days)) if days else None
-        text = await self._change(
-            request,
-            "token-created",
+        create = partial(
+            self._store.create,
             name,
-            lambda: self._store.create(
-                name, _KINDS[wanted], scopes={Scope(wanted)}, expires_at=expires_at
-            ),
+            _KINDS[wanted],
+            scopes={Scope(wanted)},
+            expires_at=expires_at,
         )
+        with request.audited("token-created", action="dashboard", target=name):
+            # In a thread: the file is written under a lock that a command may hold.
+            text = await anyio.to_thread.run_sync(create)
         message = f"The token of {name}, which is not shown again: {text}"
         return ActionResult(message, _CALLERS, name, text)
 
@@ -213,32 +212,10 @@ class Callers:
         [token_id] = request.segments
         known = {one.id: one.name for one in self._store.list_tokens()}
         if token_id not in known:
-            problem = Problem("id", "is not that of a token")
-            raise InvalidParams(f"id {problem.message}", problems=(problem,))
-        await self._change(
-            request, "token-revoked", known[token_id], lambda: str(self._store.revoke(token_id))
-        )
+            raise invalid_member("id", "is not that of a token")
+        with request.audited("token-revoked", action="dashboard", target=known[token_id]):
+            await anyio.to_thread.run_sync(self._store.revoke, token_id)
         return ActionResult("The token is not valid any more.", _CALLERS, token_id)
-
-    async def _change(
-        self, request: ActionRequest, event: str, target: str, change: Callable[[], str]
-    ) -> str:
-        error: BaseException | None = None
-        try:
-            # The file is written under a lock that a command may hold.
-            return await anyio.to_thread.run_sync(change)
-        except BaseException as raised:  # whatever it is: something may have been changed
-            error = raised
-            raise
-        finally:
-            self._audit.record(
-                event,
-                request.who,
-                action="dashboard",
-                target=target,
-                address=request.address,
-                **audit_outcome(error),
-            )
 
 
 _FILTERS = ("event", "who", "outcome")

@@ -15,10 +15,10 @@ from openclaw_a2a.calls.debate import (
 )
 from openclaw_a2a.calls.outcome import Outcome
 from openclaw_a2a.calls.service import CallService
-from openclaw_a2a.dashboard.endpoint import PageRequest
+from openclaw_a2a.dashboard.requests import PageRequest, read_choice
 from openclaw_a2a.dashboard.task_relations import CallSummary, summarize_call
 from openclaw_a2a.model.call import Call, CallId, CallStatus, OutcomeRoute
-from openclaw_a2a.model.errors import InvalidParams, Problem, RouteNotFound
+from openclaw_a2a.model.errors import RouteNotFound
 from openclaw_a2a.model.ids import Json, TaskId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.validation import as_list, as_object
@@ -148,11 +148,8 @@ class CallReader:
 
     async def list(self, request: PageRequest) -> JsonStruct:
         """The page of all calls. Raises: InvalidParams."""
-        wanted, service = request.query.get("status", ""), self._service()
-        names = [one.value for one in CallStatus]
-        if wanted and wanted not in names:
-            problem = Problem("status", f"must be one of {', '.join(names)}")
-            raise InvalidParams(f"status {problem.message}", problems=(problem,))
+        service = self._service()
+        wanted = read_choice(request.query, "status", ["", *(one.value for one in CallStatus)])
         calls: list[Call] = []
         if service is not None:
             calls = await service.list_calls(limit=_READ, with_steps=True, with_purged=True)

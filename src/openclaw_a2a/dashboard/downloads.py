@@ -1,6 +1,6 @@
 """Content of tasks that is fetched by itself: files of messages, and the journal of a task."""
 
-from openclaw_a2a.dashboard.endpoint import Download, PageRequest
+from openclaw_a2a.dashboard.requests import Download, PageRequest
 from openclaw_a2a.dashboard.task_page import IMAGES, TaskDetailsReader, file_parts
 from openclaw_a2a.engine.tasks.queries import task_json
 from openclaw_a2a.model.errors import BodyTooLarge, RouteNotFound

@@ -4,7 +4,7 @@ A page is a read model and a template. A browser gets the template filled in, ev
 read model as JSON. An action is a POST of somebody who may act, from a page of this dashboard.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -17,8 +17,17 @@ from openclaw_a2a.auth.dashboard_sessions import (
     session_cookie,
 )
 from openclaw_a2a.auth.peers import await_identity
-from openclaw_a2a.dashboard.actions import ActionHandler, ActionRequest, ActionResult
 from openclaw_a2a.dashboard.live import LivePages, PageKey, PartFrames, part_version
+from openclaw_a2a.dashboard.requests import (
+    ActionHandler,
+    ActionRequest,
+    ActionResult,
+    Download,
+    PageRequest,
+    ReadConflict,
+    ReadDownload,
+    ReadPage,
+)
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.http.asgi import NO_STORE, Header, HttpRequest, error_headers
 from openclaw_a2a.http.rate_limit import RequestAdmission
@@ -33,7 +42,6 @@ from openclaw_a2a.model.errors import (
     Unauthenticated,
 )
 from openclaw_a2a.model.ids import JsonObject, PeerName, TaskId
-from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.session_keys import OWN_CALLERS
 from openclaw_a2a.protocol.errors import http_status
 
@@ -69,27 +77,6 @@ _SANDBOX: Header = (
     b"default-src 'none'; style-src 'unsafe-inline'; sandbox",
 )
 _KEEP: Header = (b"cache-control", b"public, max-age=31536000, immutable")
-
-
-class PageRequest(msgspec.Struct, frozen=True):
-    """A request for a page: the placeholders of its path, and its query."""
-
-    segments: tuple[str, ...]
-    query: dict[str, str]
-
-
-class Download(msgspec.Struct, frozen=True):
-    """Content that is not a page. `is_foreign`: an agent or a caller made it."""
-
-    content: bytes
-    media_type: str
-    filename: str
-    is_foreign: bool = True
-
-
-ReadPage = Callable[[PageRequest], Awaitable[JsonStruct]]
-ReadDownload = Callable[[PageRequest], Awaitable[Download]]
-ReadConflict = Callable[[ActionRequest, ChangedMeanwhile], Awaitable[JsonStruct]]
 
 
 class _Page(NamedTuple):
@@ -300,14 +287,14 @@ class Dashboard:
         # Somebody who may only look does not have megabytes received.
         form = await self._read_form(request, action.max_bytes if user.may_act else _MAX_FORM_BYTES)
         self._authenticator.check_action(request, user, form.get("csrf", ""))
-        asked = ActionRequest(segments, form, user.name, request.client_address)
+        asked = ActionRequest(segments, form, user.name, request.client_address, self._audit)
         try:
             result = await self._run_audited(action.handler, asked)
         except ChangedMeanwhile as error:
             if action.read_conflict is None or not wants_html(request):
                 raise
             request.log_refusal(error)
-            view = await action.read_conflict(asked, error)
+            view = await action.read_conflict(asked)
             part = self._renderer.render_part(action.template, view, may_act=user.may_act)
             # In the place of the form, not among the notices, which disappear.
             headers = [NO_STORE, (b"hx-retarget", b"#edit"), (b"hx-reswap", b"outerHTML")]
@@ -360,12 +347,11 @@ class Dashboard:
 
     async def _send_download(self, request: HttpRequest, found: Download) -> None:
         headers = [NO_STORE, (b"content-disposition", _disposition(found.filename))]
-        if found.is_foreign:
-            # Opened by itself it is no page of ours: it runs nothing, and has no origin.
-            request.response_headers[:] = [
-                one for one in request.response_headers if one[0] != _SANDBOX[0]
-            ]
-            request.response_headers.append(_SANDBOX)
+        # Opened by itself it is no page of ours: it runs nothing, and has no origin.
+        request.response_headers[:] = [
+            one for one in request.response_headers if one[0] != _SANDBOX[0]
+        ]
+        request.response_headers.append(_SANDBOX)
         media_type = found.media_type.encode("ascii", "replace")
         await request.respond(200, found.content, media_type=media_type, headers=headers)
 

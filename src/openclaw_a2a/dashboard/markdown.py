@@ -11,11 +11,13 @@ from collections.abc import MutableMapping, Sequence
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from markupsafe import Markup, escape
 
 _ADDRESS = re.compile(r"(https?://|mailto:)[^\s]", re.IGNORECASE)
+_LINK = {"rel": "noopener noreferrer nofollow", "target": "_blank"}
 _CACHED = 256
 
 
@@ -23,49 +25,25 @@ def _is_allowed(url: str) -> bool:
     return _ADDRESS.match(url) is not None
 
 
-def _open_link(
-    self: RendererHTML,
-    tokens: Sequence[Token],
-    index: int,
-    options: OptionsDict,
-    env: MutableMapping[str, object],
-) -> str:
-    token = tokens[index]
-    token.attrs = {
-        "href": str(token.attrGet("href") or ""),
-        "rel": "noopener noreferrer nofollow",
-        "target": "_blank",
-    }
-    return self.renderToken(tokens, index, options, env)
+def _adapt_tokens(state: StateCore) -> None:
+    """Turn pictures into links, have links open elsewhere, and let tables be scrolled."""
+    for token in state.tokens:
+        # What is wider than the page scrolls: with the focus in it, by keys too. So does code.
+        if token.type == "table_open":
+            token.attrs = {"tabindex": "0"}
+        for child in token.children or ():
+            if child.type == "link_open":
+                child.attrs = {"href": str(child.attrGet("href") or ""), **_LINK}
+            elif child.type == "image":
+                child.type, child.content = "html_inline", _show_image(child)
 
 
-def _show_image(
-    self: RendererHTML,
-    tokens: Sequence[Token],
-    index: int,
-    options: OptionsDict,
-    env: MutableMapping[str, object],
-) -> str:
-    token = tokens[index]
+def _show_image(token: Token) -> str:
     source, label = str(token.attrGet("src") or ""), token.content or "picture"
     if not _is_allowed(source):
-        return str(escape(label))
-    return str(
-        Markup('<a href="{}" rel="noopener noreferrer nofollow" target="_blank">{}</a>').format(
-            source, f"🖼 {label}"
-        )
-    )
-
-
-def _open_table(
-    self: RendererHTML,
-    tokens: Sequence[Token],
-    index: int,
-    options: OptionsDict,
-    env: MutableMapping[str, object],
-) -> str:
-    tokens[index].attrs = {"tabindex": "0"}
-    return self.renderToken(tokens, index, options, env)
+        return escape(label)
+    link = Markup('<a href="{}" rel="{rel}" target="{target}">🖼 {}</a>')
+    return link.format(source, label, **_LINK)
 
 
 def _show_code(
@@ -84,10 +62,7 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": 20})
     parser.enable(["table", "strikethrough"])
     parser.validateLink = _is_allowed
-    parser.add_render_rule("link_open", _open_link)
-    parser.add_render_rule("image", _show_image)
-    # What is wider than the page scrolls: with the focus in it, by keys too.
-    parser.add_render_rule("table_open", _open_table)
+    parser.core.ruler.push("adapt_tokens", _adapt_tokens)
     parser.add_render_rule("fence", _show_code)
     parser.add_render_rule("code_block", _show_code)
     return parser

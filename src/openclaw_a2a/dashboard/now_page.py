@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from openclaw_a2a.dashboard.agents_page import AgentView
+from openclaw_a2a.dashboard.requests import PageRequest
 from openclaw_a2a.dashboard.task_list import TABS, TaskReader, TaskSummary, tab_counts
 from openclaw_a2a.engine.approvals import ApprovalCache, WaitingApproval
 from openclaw_a2a.engine.engine import Engine
@@ -18,7 +19,7 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.records import TaskHead
 from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
-from openclaw_a2a.ports import ALL_TASKS, RecentHead, StatusQuery
+from openclaw_a2a.ports import ALL_TASKS, Clock, RecentHead, StatusQuery
 
 _COLUMN = 12
 _WAITING = 50
@@ -107,6 +108,7 @@ class NowReader:
         agents: Callable[[], Sequence[AgentView]],
         count_streams: Callable[[], int],
         refusals: RefusalCounts,
+        clock: Clock,
     ) -> None:
         self._engines = engines
         self._tasks = tasks
@@ -115,10 +117,11 @@ class NowReader:
         self._agents = agents
         self._count_streams = count_streams
         self._refusals = refusals
+        self._clock = clock
 
-    async def read(self, now: datetime) -> NowPage:
+    async def read(self, _: PageRequest) -> NowPage:
         """The page as it is now."""
-        asked = await self._approvals.current()
+        now, asked = self._clock.now(), await self._approvals.current()
         # A task that an approval is about is listed once, as the approval.
         decided = {one.task_id for one in asked.approvals}
         waiting = await self._tasks.list_rows(StatusQuery(_WAITING, PAUSED))
@@ -140,25 +143,12 @@ class NowReader:
         )
 
     async def _health(self) -> GatewayHealth:
-        agents = self._agents()
-        waiting = dead = runs = 0
-        store, loops = "", list[str]()
+        agents, store = self._agents(), ""
         for engine in self._engines:
-            deliveries = engine.store.deliveries
-            for state in (DeliveryState.WAITING, DeliveryState.DEAD):
-                found = await deliveries.list_deliveries(
-                    state, after=DeliveryId(""), limit=_MAX_DELIVERIES
-                )
-                if state is DeliveryState.DEAD:
-                    dead += len(found)
-                else:
-                    waiting += len(found)
             try:
                 await engine.store.check()
             except GatewayError as error:
                 store = error.message
-            runs += len(engine.runs)
-            loops += engine.supervisor.dead_loops
         hosted = [one for one in agents if one.adapter.startswith("openclaw")]
         return GatewayHealth(
             agents=len(agents),
@@ -166,12 +156,22 @@ class NowReader:
             openclaw=len(hosted),
             openclaw_linked=sum(one.is_available for one in hosted),
             store=store,
-            deliveries_waiting=waiting,
-            deliveries_dead=dead,
+            deliveries_waiting=await self._count_deliveries(DeliveryState.WAITING),
+            deliveries_dead=await self._count_deliveries(DeliveryState.DEAD),
             streams=self._count_streams(),
-            runs=runs,
-            loops_dead=tuple(loops),
+            runs=sum(len(engine.runs) for engine in self._engines),
+            loops_dead=tuple(
+                [name for engine in self._engines for name in engine.supervisor.dead_loops]
+            ),
         )
+
+    async def _count_deliveries(self, state: DeliveryState) -> int:
+        stores = [engine.store.deliveries for engine in self._engines]
+        first = DeliveryId("")
+        found = [
+            await one.list_deliveries(state, after=first, limit=_MAX_DELIVERIES) for one in stores
+        ]
+        return sum(map(len, found))
 
     async def _failures(self, now: datetime) -> tuple[FailureCount, ...]:
         """What failed most: requests by their codes, and tasks by their reasons."""

@@ -4,20 +4,20 @@ An edit carries the version of the content that its form was made with. If that 
 the form comes back with both versions.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult, read_form_text
-from openclaw_a2a.dashboard.endpoint import PageRequest
 from openclaw_a2a.dashboard.plan_graph import StepGraph, list_steps, make_graph, number_steps
-from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
-from openclaw_a2a.model.errors import (
-    ChangedMeanwhile,
-    InvalidParams,
-    Problem,
-    UnsupportedOperation,
+from openclaw_a2a.dashboard.requests import (
+    ActionRequest,
+    ActionResult,
+    PageRequest,
+    invalid_member,
+    read_choice,
+    read_form_text,
 )
+from openclaw_a2a.model.errors import InvalidParams, Problem, UnsupportedOperation
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.validation import as_object, is_object
@@ -41,7 +41,6 @@ _DONE = {
 _VIEWS = ("board", "tree")
 _CLOSED = ("completed", "canceled")
 _WAITING = ("input-required", "auth-required")
-_RETRIED = ("failed", "rejected")
 
 _OBJECTIVE_COLUMNS: Mapping[str, Sequence[str]] = {
     "Planned": ("submitted", "planning"),
@@ -165,13 +164,12 @@ class EditPage(JsonStruct, frozen=True, omit_defaults=False):
 class Objectives:
     """Reads and changes objectives. `service` gives None while planning is off."""
 
-    def __init__(self, service: Callable[[], AdminService | None], audit: AuditLog) -> None:
+    def __init__(self, service: Callable[[], AdminService | None]) -> None:
         self._service = service
-        self._audit = audit
 
     async def list(self, request: PageRequest) -> JsonStruct:
         """The page of all objectives. Raises: InvalidParams."""
-        service, view = self._service(), _read_view(request, "board")
+        service, view = self._service(), read_choice(request.query, "view", _VIEWS, "board")
         if service is None:
             return ObjectivesPage(is_enabled=False, view=view, objectives=(), total_size=0)
         if view == "tree":
@@ -186,7 +184,7 @@ class Objectives:
 
     async def show(self, request: PageRequest) -> JsonStruct:
         """The page of one. Raises: InvalidParams, PlanItemNotFound, UnsupportedOperation."""
-        view = _read_view(request, "tree")
+        view = read_choice(request.query, "view", _VIEWS, "tree")
         found = await self._open().get(request.segments[0])
         plans = _plans_of(found)
         numbers = number_steps(plans)
@@ -214,9 +212,9 @@ class Objectives:
         elif action in _ACTIONS:
             work = service.act(objective_id, action)
         else:
-            problem = Problem("action", f"must be one of {', '.join(_ACTIONS)}, retry, answer")
-            raise InvalidParams(f"action {problem.message}", problems=(problem,))
-        await self._audited(request, action, work)
+            raise invalid_member("action", f"must be one of {', '.join(_ACTIONS)}, retry, answer")
+        with request.audited("objective-changed", action=f"dashboard/{action}"):
+            await work
         location = f"/dashboard/objectives/{objective_id}"
         return ActionResult(_DONE[action], location, objective_id)
 
@@ -247,11 +245,12 @@ class Objectives:
             after,
         )
         work = service.edit(objective_id, item_id, wanted, form.get("version", ""))
-        await self._audited(request, f"edit {item.kind}", work)
+        with request.audited("objective-changed", action=f"dashboard/edit {item.kind}"):
+            await work
         location = f"/dashboard/objectives/{objective_id}"
         return ActionResult(f"The {item.kind} was changed.", location, item_id)
 
-    async def read_conflict(self, request: ActionRequest, _: ChangedMeanwhile) -> JsonStruct:
+    async def read_conflict(self, request: ActionRequest) -> JsonStruct:
         """The form again, with what is there now and what was not saved."""
         [objective_id, item_id], form = request.segments, request.form
         page = await self._make_form(objective_id, item_id)
@@ -282,23 +281,6 @@ class Objectives:
             steps=others if item.can_reorder else {},
             is_closed=found["status"] in _CLOSED,
         )
-
-    async def _audited(self, request: ActionRequest, action: str, work: Awaitable[object]) -> None:
-        error: BaseException | None = None
-        try:
-            await work
-        except BaseException as raised:  # whatever it is: something may have been changed
-            error = raised
-            raise
-        finally:
-            self._audit.record(
-                "objective-changed",
-                request.who,
-                action=f"dashboard/{action}",
-                target=request.segments[0],
-                address=request.address,
-                **audit_outcome(error),
-            )
 
     def _open(self) -> AdminService:
         service = self._service()
@@ -331,14 +313,6 @@ def _list_waiting(plans: Iterable[JsonObject]) -> Iterator[WaitingStep]:
                     task=step["a2aTaskId"],
                     status=step["status"],
                 )
-
-
-def _read_view(request: PageRequest, usual: str) -> str:
-    view = request.query.get("view", usual)
-    if view not in _VIEWS:
-        problem = Problem("view", f"must be one of {', '.join(_VIEWS)}")
-        raise InvalidParams(f"view {problem.message}", problems=(problem,))
-    return view
 
 
 async def _read_column(

@@ -2,16 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 
-from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult, read_form_text
 from openclaw_a2a.dashboard.agents_page import CardProblem
-from openclaw_a2a.dashboard.endpoint import PageRequest
-from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
+from openclaw_a2a.dashboard.requests import (
+    ActionRequest,
+    ActionResult,
+    PageRequest,
+    read_form_text,
+)
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.model.errors import RouteNotFound
 from openclaw_a2a.model.message import JsonStruct
@@ -20,7 +23,6 @@ _REFRESH_S = 30.0
 """How often agents that do not answer are asked again while the page is open."""
 _WAIT_S = 0.3
 _MAX_TASKS = 200
-_Result = TypeVar("_Result")
 
 
 class CircuitView(JsonStruct, frozen=True, omit_defaults=False):
@@ -125,11 +127,8 @@ class RemoteAgentReader:
     An agent that takes long to answer delays no page: it shows what was known before.
     """
 
-    def __init__(
-        self, source: RemoteSource | None, audit: AuditLog, supervisor: Supervisor
-    ) -> None:
+    def __init__(self, source: RemoteSource | None, supervisor: Supervisor) -> None:
         self._source = source
-        self._audit = audit
         self._supervisor = supervisor
         self._asked_at = float("-inf")
         self._asking: asyncio.Task[None] | None = None
@@ -151,7 +150,8 @@ class RemoteAgentReader:
     async def check(self, request: ActionRequest) -> ActionResult:
         """Ask one agent for its card now. Raises: RouteNotFound."""
         source, alias = self._find_source(request)
-        await self._audited(request, "check", source.check(alias))
+        with request.audited("operator-action", action="dashboard/check"):
+            await source.check(alias)
         found = _find_agent(source, alias)
         problem = "" if found is None else found.error
         done = f"{alias} does not answer: {problem}" if problem else f"{alias} answers."
@@ -161,7 +161,8 @@ class RemoteAgentReader:
         """Try an agent: send it a message. Raises: RouteNotFound, InvalidParams."""
         source, alias = self._find_source(request)
         text = read_form_text(request)
-        answer = await self._audited(request, "send", source.send(alias, text))
+        with request.audited("operator-action", action="dashboard/send"):
+            answer = await source.send(alias, text)
         if answer.error:
             message = f"{alias} did not answer: {answer.error}"
             return ActionResult(message, "", alias, is_bad=True)
@@ -174,25 +175,6 @@ class RemoteAgentReader:
         if source is None or _find_agent(source, alias) is None:
             raise RouteNotFound(f"there is no remote agent {alias[:80]}; see the list of them")
         return source, alias
-
-    async def _audited(
-        self, request: ActionRequest, action: str, work: Awaitable[_Result]
-    ) -> _Result:
-        error: BaseException | None = None
-        try:
-            return await work
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            self._audit.record(
-                "operator-action",
-                request.who,
-                action=f"dashboard/{action}",
-                target=request.segments[0],
-                address=request.address,
-                **audit_outcome(error),
-            )
 
     async def _refresh(self, source: RemoteSource) -> None:
         now = time.monotonic()

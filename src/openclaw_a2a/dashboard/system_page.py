@@ -12,10 +12,8 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
-from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult
 from openclaw_a2a.dashboard.agents_page import AgentView
-from openclaw_a2a.dashboard.endpoint import PageRequest
-from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
+from openclaw_a2a.dashboard.requests import ActionRequest, ActionResult, PageRequest
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_view import IN_TROUBLE, DeliveryReader, DeliveryView
 from openclaw_a2a.engine.replica_view import ReplicaReader, ReplicaView
@@ -60,9 +58,8 @@ class DeliveriesPage(JsonStruct, frozen=True, omit_defaults=False):
 class Deliveries:
     """Reads deliveries, and has them tried again."""
 
-    def __init__(self, reader: DeliveryReader, audit: AuditLog) -> None:
+    def __init__(self, reader: DeliveryReader) -> None:
         self._reader = reader
-        self._audit = audit
 
     async def list(self, request: PageRequest) -> JsonStruct:
         """The page; `kind` and `to` of its query choose some of the deliveries."""
@@ -87,21 +84,8 @@ class Deliveries:
     async def redeliver(self, request: ActionRequest) -> ActionResult:
         """Try one again now. Raises: DeliveryNotFound."""
         wanted = DeliveryId(request.segments[0])
-        error: BaseException | None = None
-        try:
+        with request.audited("operator-action", action="dashboard/redeliver"):
             tried = await self._reader.redeliver(wanted)
-        except BaseException as raised:  # whatever it is: something may have been changed
-            error = raised
-            raise
-        finally:
-            self._audit.record(
-                "operator-action",
-                request.who,
-                action="dashboard/redeliver",
-                target=wanted,
-                address=request.address,
-                **audit_outcome(error),
-            )
         is_tried = tried.state is DeliveryState.WAITING
         done = "It is tried again now." if is_tried else "Nothing of it had failed."
         return ActionResult(done, "/dashboard/deliveries", wanted)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from openclaw_a2a.dashboard.requests import PageRequest
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.scheduling.fair_queue import Pacer
 from openclaw_a2a.engine.tasks.queries import LARGE_BYTES, task_json
@@ -155,8 +156,9 @@ class TaskReader:
         if len(self._texts) > _MAX_TITLES:
             self._texts.popitem(last=False)
 
-    async def list_page(self, query: Mapping[str, str]) -> TaskListPage:
+    async def list_page(self, request: PageRequest) -> TaskListPage:
         """The page of tasks for the query of its address. Raises: InvalidParams."""
+        query = request.query
         tab = query.get("tab", "all")
         if tab not in TABS:
             raise _invalid("tab", f"must be one of {', '.join(TABS)}")

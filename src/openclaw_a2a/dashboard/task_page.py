@@ -1,11 +1,12 @@
 """Read model of one task: what it waits for, its timeline, conversation, events and actions."""
 
 import shlex
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
 
+from openclaw_a2a.dashboard.requests import PageRequest, read_choice
 from openclaw_a2a.dashboard.task_list import TaskSummary, format_state, make_row, task_title
 from openclaw_a2a.dashboard.task_relations import (
     RelatedCall,
@@ -32,7 +33,7 @@ from openclaw_a2a.engine.tasks.queries import find_any_task, get_task
 from openclaw_a2a.engine.transcript.assistant_message import OUTPUT_PREFIX
 from openclaw_a2a.engine.transcript.task_text import parts_text, status_text
 from openclaw_a2a.model.call import Call
-from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
+from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import AccountId, ContextId, Json, JsonObject, MessageId
 from openclaw_a2a.model.message import JsonStruct, Message, Part, Role
 from openclaw_a2a.model.records import Entry, StoredTask, TaskHead, read_held_message
@@ -209,11 +210,8 @@ class TaskDetailsReader:
     async def read_summary(self, task_id: str) -> tuple[Engine, TaskHead, TaskSummary, Task | None]:
         """The task as a row, and with its content unless it is large. Raises: as `read`."""
         engine, head, size = await self.find(task_id)
-        if size > _MAX_BYTES:
-            return engine, head, make_row(head, "", ""), None
-        _, stored = await self.read_stored(task_id)
-        task = (await TaskProjection.from_large(stored)).task()
-        return engine, stored.head, make_row(stored.head, task_title(task), ""), task
+        head, task = await _read_content(engine, head, size)
+        return engine, head, make_row(head, "" if task is None else task_title(task), ""), task
 
     async def read_chat(self, scope: Scope, context_id: ContextId) -> tuple[ChatTurn, ...]:
         """What was said in a context, the oldest first; of large tasks nothing."""
@@ -229,19 +227,16 @@ class TaskDetailsReader:
             return tuple([await _chat_turn(*turn) for turn in turns])
         return ()
 
-    async def read(self, task_id: str, query: Mapping[str, str], now: datetime) -> TaskDetails:
+    async def read(self, request: PageRequest) -> TaskDetails:
         """The page as it is now; `show` and `order` choose events.
 
         Raises: TaskNotFound, CorruptRecord, InvalidParams.
         """
-        show = _read_choice(query, "show", ("", "status", "artifact", "tool"))
-        order = _read_choice(query, "order", ("", "oldest", "newest")) or "oldest"
-        engine, head, size = await self.find(task_id)
-        is_large = size > _MAX_BYTES
-        task: Task | None = None
-        if not is_large:
-            _, stored = await self.read_stored(task_id)
-            head, task = stored.head, (await TaskProjection.from_large(stored)).task()
+        show = read_choice(request.query, "show", ("", "status", "artifact", "tool"))
+        order = read_choice(request.query, "order", ("", "oldest", "newest")) or "oldest"
+        engine, head, size = await self.find(request.segments[0])
+        head, task = await _read_content(engine, head, size)
+        now = engine.clock.now()
         entries = await read_edge_events(engine, head, _FIRST_EVENTS, _LAST_EVENTS)
         approval = await self._find_approval(head)
         all_calls = await self._list_calls()
@@ -294,7 +289,7 @@ class TaskDetailsReader:
             can_retry=head.state in TERMINAL and task is not None,
             approval=approval,
             size=size,
-            is_large=is_large,
+            is_large=task is None,
         )
 
     async def _find_approval(self, head: TaskHead) -> WaitingApproval | None:
@@ -302,6 +297,14 @@ class TaskDetailsReader:
             return None
         known = await self._approvals.current()
         return next((one for one in known.approvals if one.task_id == head.id), None)
+
+
+async def _read_content(engine: Engine, head: TaskHead, size: int) -> tuple[TaskHead, Task | None]:
+    """The head and the task as they are now; without the task when it is large."""
+    if size > _MAX_BYTES:
+        return head, None
+    stored = await get_task(engine, None, head.id)
+    return stored.head, (await TaskProjection.from_large(stored)).task()
 
 
 def file_parts(task: Task) -> Iterator[tuple[str, Part]]:
@@ -498,14 +501,6 @@ def _show_other(part: Part, name: str) -> ShownPart:
 def _choose_events(entries: Sequence[Entry], show: str, order: str) -> tuple[ShownEvent, ...]:
     found = [one for one in map(_show_event, entries) if show in ("", one.kind)]
     return tuple(reversed(found) if order == "newest" else found)
-
-
-def _read_choice(query: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
-    value = query.get(name, "")
-    if value not in choices:
-        reason = f"must be one of {', '.join(filter(None, choices))}"
-        raise InvalidParams(f"{name} {reason}", problems=(Problem(name, reason),))
-    return value
 
 
 def _show_event(entry: Entry) -> ShownEvent:

@@ -8,19 +8,20 @@ shown; members of bodies that are named like secrets, and credentials in address
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 import msgspec
 
+from openclaw_a2a.dashboard.requests import PageRequest, read_choice
 from openclaw_a2a.dashboard.task_list import TaskSummary
 from openclaw_a2a.dashboard.task_page import TaskDetailsReader, read_edge_events
 from openclaw_a2a.http.asgi import Header, HttpRequest
 from openclaw_a2a.http.sse_stream import SSE_HEADERS
 from openclaw_a2a.http.wire_log import HELD_BYTES, HeldExchange, WireLog
-from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
+from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct, Message, Role
 from openclaw_a2a.model.records import Entry
@@ -155,17 +156,19 @@ class WireReader:
         self._log = log
         self._started_at = started_at
 
-    async def read(self, task_id: str, query: Mapping[str, str], now: datetime) -> WirePage:
+    async def read(self, request: PageRequest) -> WirePage:
         """The page as it is now. Raises: TaskNotFound, CorruptRecord, InvalidParams."""
-        version = _read_version(query.get("version", ProtocolVersion.V1.value))
-        engine, head, row, task = await self._tasks.read_summary(task_id)
+        versions = [one.value for one in ProtocolVersion]
+        version = read_choice(request.query, "version", versions, ProtocolVersion.V1.value)
+        engine, head, row, task = await self._tasks.read_summary(request.segments[0])
         entries = await read_edge_events(engine, head, _REBUILT_EVENTS, _REBUILT_EVENTS)
         log = self._log
+        now = engine.clock.now()
         exchanges = () if log is None else tuple(_find_exchanges(log, head.id, now))
         return WirePage(
             task=row,
             exchanges=exchanges,
-            rebuilt=_rebuild(task, entries, version, head.sequence),
+            rebuilt=_rebuild(task, entries, ProtocolVersion(version), head.sequence),
             held=0 if log is None else len(log),
             limit=0 if log is None else log.limit,
             started_at=self._started_at,
@@ -334,15 +337,6 @@ def _first_message(task: Task) -> Message | None:
         return None
     # The task and its context were made for this message; a client did not name them.
     return msgspec.structs.replace(first, task_id=None, context_id=None)
-
-
-def _read_version(text: str) -> ProtocolVersion:
-    try:
-        return ProtocolVersion(text)
-    except ValueError:
-        reason = f"must be one of {', '.join(one.value for one in ProtocolVersion)}"
-        problem = Problem("version", reason)
-        raise InvalidParams(f"version {reason}", problems=(problem,)) from None
 
 
 # -------------------------------------------------------------------- secrets

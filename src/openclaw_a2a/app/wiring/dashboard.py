@@ -14,11 +14,12 @@ from openclaw_a2a.dashboard.agents_page import AgentReader, AgentView
 from openclaw_a2a.dashboard.callers_page import AuditReader, Callers, CallerUsageReader
 from openclaw_a2a.dashboard.calls_page import CallReader
 from openclaw_a2a.dashboard.downloads import TaskDownloads
-from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX, Dashboard, PageRequest, ReadPage
+from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX, Dashboard
 from openclaw_a2a.dashboard.live import LivePages
 from openclaw_a2a.dashboard.now_page import NowReader
 from openclaw_a2a.dashboard.objectives_page import Objectives
 from openclaw_a2a.dashboard.remote_page import RemoteAgentReader
+from openclaw_a2a.dashboard.requests import ReadPage
 from openclaw_a2a.dashboard.system_page import Deliveries, SystemReader
 from openclaw_a2a.dashboard.task_list import TaskReader
 from openclaw_a2a.dashboard.task_page import TaskDetailsReader
@@ -35,7 +36,6 @@ from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.model.call import Call
 from openclaw_a2a.model.ids import AccountId, AgentId
-from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.turn import Binding
 from openclaw_a2a.ports import Clock, SupportsAvailability
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
@@ -83,7 +83,6 @@ class DashboardWiring:
         engines = stores.values()
         self.authenticator = authenticator
         self._settings = settings
-        self._clock = clock
         self._endpoints = endpoints
         self._supplied_agents = supplied_agents
         self._calls = calls
@@ -110,6 +109,7 @@ class DashboardWiring:
             agents=self._list_agents,
             count_streams=lambda: len(streams),
             refusals=refusals,
+            clock=clock,
         )
         self.dashboard = Dashboard(
             authenticator,
@@ -120,10 +120,10 @@ class DashboardWiring:
             version=version,
             is_https=settings.server.public_base_url.startswith("https://"),
         )
-        self._objectives = Objectives(lambda: None if plans is None else plans.admin, audit)
-        self._deliveries = Deliveries(deliveries, audit)
+        self._objectives = Objectives(lambda: None if plans is None else plans.admin)
+        self._deliveries = Deliveries(deliveries)
         source = None if remote is None else RemoteToolSource(remote)
-        self._remote = RemoteAgentReader(source, audit, supervisor)
+        self._remote = RemoteAgentReader(source, supervisor)
         self._system = SystemReader(
             settings,
             loaded,
@@ -136,14 +136,13 @@ class DashboardWiring:
         self._callers = Callers(
             settings.data,
             settings.peers,
-            audit,
-            usage=CallerUsageReader(
+            CallerUsageReader(
                 engines, settings.limits, rate=rate_limit, streams=streams, refusals=refusals
             ),
         )
         self._audit = AuditReader(settings.data)
         self._add_pages()
-        self._add_actions(Actions(engines, self._task, approvals, cache, audit))
+        self._add_actions(Actions(engines, self._task, approvals, cache))
         self.dashboard.live = LivePages(engines, self.dashboard.make_part, supervisor)
 
     def _add_pages(self) -> None:
@@ -152,10 +151,10 @@ class DashboardWiring:
             place = f"{DASHBOARD_PREFIX}{path}"
             self.dashboard.add_page(place, template, section, read, is_task=is_task)
 
-        add("", "now.html", "now", self._read_now)
-        add("/tasks", "tasks.html", "tasks", self._read_tasks)
-        add("/tasks/{}", "task.html", "tasks", self._read_task)
-        add("/tasks/{}/wire", "wire.html", "tasks", self._read_wire)
+        add("", "now.html", "now", self._now.read)
+        add("/tasks", "tasks.html", "tasks", self._tasks.list_page)
+        add("/tasks/{}", "task.html", "tasks", self._task.read)
+        add("/tasks/{}/wire", "wire.html", "tasks", self._wire.read)
         add("/calls", "calls.html", "calls", self._call_pages.list)
         add("/calls/{}", "call.html", "calls", self._call_pages.show)
         add("/objectives", "objectives.html", "objectives", self._objectives.list)
@@ -167,8 +166,8 @@ class DashboardWiring:
             self._objectives.read_form,
             is_live=False,
         )
-        add("/agents", "agents.html", "agents", self._read_agents)
-        add("/agents/{}", "agent.html", "agents", self._read_agent)
+        add("/agents", "agents.html", "agents", self._agents.list)
+        add("/agents/{}", "agent.html", "agents", self._agents.show)
         add("/remote", "remote.html", "remote", self._remote.list)
         add("/deliveries", "deliveries.html", "deliveries", self._deliveries.list)
         add("/callers", "callers.html", "callers", self._callers.list)
@@ -197,24 +196,6 @@ class DashboardWiring:
         add(f"{DASHBOARD_PREFIX}/remote/{{}}/send", self._remote.send)
         add(f"{DASHBOARD_PREFIX}/callers", self._callers.create)
         add(f"{DASHBOARD_PREFIX}/callers/{{}}/revoke", self._callers.revoke)
-
-    async def _read_now(self, _: PageRequest) -> JsonStruct:
-        return await self._now.read(self._clock.now())
-
-    async def _read_tasks(self, request: PageRequest) -> JsonStruct:
-        return await self._tasks.list_page(request.query)
-
-    async def _read_task(self, request: PageRequest) -> JsonStruct:
-        return await self._task.read(request.segments[0], request.query, self._clock.now())
-
-    async def _read_wire(self, request: PageRequest) -> JsonStruct:
-        return await self._wire.read(request.segments[0], request.query, self._clock.now())
-
-    async def _read_agents(self, _: PageRequest) -> JsonStruct:
-        return self._agents.list()
-
-    async def _read_agent(self, request: PageRequest) -> JsonStruct:
-        return await self._agents.read(request.segments[0], request.query.get("context", ""))
 
     async def _list_calls(self) -> Sequence[Call]:
         if self._calls is None:

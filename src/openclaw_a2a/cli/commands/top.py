@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -17,12 +18,6 @@ from openclaw_a2a.model.ids import JsonObject
 _OFF = "Set dashboard.enabled to true in the settings, and start the gateway again."
 _MISSING = ("route-not-found", "a2a-route-not-found", "http-404")
 _PLAIN_CELLS = 110
-_PAGES = {
-    "now": "/dashboard",
-    "tasks": "/dashboard/tasks",
-    "calls": "/dashboard/calls",
-    "objectives": "/dashboard/objectives",
-}
 
 
 def top(
@@ -65,23 +60,18 @@ def _is_interactive() -> bool:
 
 async def _read_once(view: str, options: AdminOptions) -> JsonObject:
     from openclaw_a2a.cli.dashboard_client import DashboardClient
+    from openclaw_a2a.cli.render.top import view_address
 
-    client = DashboardClient(find_gateway(options))
-    try:
-        return await client.read(_PAGES[view])
-    finally:
-        await client.close()
+    async with aclosing(DashboardClient(find_gateway(options))) as client:
+        return await client.read(view_address(view))
 
 
 async def _show(view: str, options: AdminOptions) -> None:
     from openclaw_a2a.cli.dashboard_client import DashboardClient
     from openclaw_a2a.cli.top import Top
 
-    client = DashboardClient(find_gateway(options))
-    try:
+    async with aclosing(DashboardClient(find_gateway(options))) as client:
         await Top(client, view).run()
-    finally:
-        await client.close()
 
 
 def _print_rows(view: str, document: JsonObject) -> None:

@@ -5,6 +5,7 @@ Everything here is a function of the JSON that the dashboard sends and of the si
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -47,6 +48,13 @@ _LOOKS: Mapping[str, tuple[str, str]] = {
     "discarded": ("-", "magenta"),
 }
 """The sign and the colour of each state; the sign alone is enough without colours."""
+_MILESTONES: Mapping[str, str] = {
+    "accepted": "acceptedAt",
+    "answered": "settledAt",
+    "delivered": "deliveredAt",
+    "seen": "seenAt",
+}
+"""What a call reaches one after the other, and the member that says when."""
 _NARROW = 72
 _STATE_CELLS = 16
 _AGE_CELLS = 8
@@ -147,13 +155,12 @@ def _task_row(one: JsonObject) -> TopRow:
 def _call_row(one: JsonObject) -> TopRow:
     said = one.get("step") or one["skill"]
     is_open = one["status"] == "pending"
-    way = [name for name in ("accepted", "settled", "delivered", "seen") if one.get(f"{name}At")]
-    reached = {"settled": "answered"}.get(way[-1], way[-1]) if way else "accepted"
+    reached, at = [(label, one[name]) for label, name in _MILESTONES.items() if one.get(name)][-1]
     return TopRow(
         one["id"],
         f"{said}  {one.get('reason') or reached}",
         "working" if is_open else one["status"],
-        one.get(f"{way[-1]}At") or one["acceptedAt"] if way else one["acceptedAt"],
+        at,
         f"{one['caller']} → {one['callee']}",
         deadline=(one.get("deadline") or "") if is_open else "",
         depth=one.get("depth") or 0,
@@ -191,6 +198,11 @@ def find_row(page: JsonObject) -> TopRow:
         asked = f"{one['name']}: {one['question']}"
         return row._replace(action=f"{row.page}/answer", question=asked, step=one["id"])
     return row
+
+
+def view_address(view: str) -> str:
+    """The address of the page of a view."""
+    return "/dashboard" if view == "now" else f"/dashboard/{view}"
 
 
 def _address(*segments: str) -> str:
@@ -245,10 +257,12 @@ def say_empty(view: str, page: JsonObject, *, is_filtered: bool) -> str:
 def describe_item(item: JsonObject, now: datetime) -> list[tuple[str, str]]:
     """A task, a call or an objective as lines, each with a style; a line may be long."""
     if "conversation" in item:
-        return [*_describe_task(item, now)][:_MAX_LINES]
-    if "call" in item:
-        return [*_describe_call(item, now)][:_MAX_LINES]
-    return [*_describe_objective(item)][:_MAX_LINES]
+        lines = _describe_task(item, now)
+    elif "call" in item:
+        lines = _describe_call(item, now)
+    else:
+        lines = _describe_objective(item)
+    return [*islice(lines, _MAX_LINES)]
 
 
 def _describe_task(item: JsonObject, now: datetime) -> Iterator[tuple[str, str]]:
@@ -270,8 +284,7 @@ def _describe_task(item: JsonObject, now: datetime) -> Iterator[tuple[str, str]]
         yield f"{said['kind']}{name}", "bold"
         for part in as_list(said.get("parts")):
             text = part.get("text") or f"({part.get('name') or part['kind']})"
-            for line in str(text).splitlines():
-                yield f"  {line}", ""
+            yield from _list_lines(text)
         yield "", ""
 
 
@@ -280,12 +293,7 @@ def _describe_call(item: JsonObject, now: datetime) -> Iterator[tuple[str, str]]
     yield debate.get("topic") or f"{call['caller']} → {call['callee']}  {call['skill']}", "bold"
     reached = [
         f"{label} {_age(call[name], now)} ago"
-        for label, name in (
-            ("accepted", "acceptedAt"),
-            ("answered", "settledAt"),
-            ("delivered", "deliveredAt"),
-            ("seen", "seenAt"),
-        )
+        for label, name in _MILESTONES.items()
         if call.get(name)
     ]
     yield f"{call['status']} · {' · '.join(reached)}", _LOOKS.get(call["status"], ("", ""))[1]
@@ -295,10 +303,11 @@ def _describe_call(item: JsonObject, now: datetime) -> Iterator[tuple[str, str]]
     yield "", ""
     if not debate:
         yield "asked", "bold"
-        yield from ((f"  {line}", "") for line in str(item.get("asked") or "").splitlines())
+        yield from _list_lines(item.get("asked") or "")
         yield "answered", "bold"
-        answer = item.get("error") or item.get("text") or item.get("data") or "nothing yet"
-        yield from ((f"  {line}", "") for line in str(answer).splitlines())
+        yield from _list_lines(
+            item.get("error") or item.get("text") or item.get("data") or "nothing yet"
+        )
         return
     yield from _describe_debate(debate)
 
@@ -308,8 +317,9 @@ def _describe_debate(debate: JsonObject) -> Iterator[tuple[str, str]]:
     if verdict:
         colour = {"resolved": "green", "unresolved": "yellow"}.get(verdict["status"], "red")
         yield f"Verdict: {verdict['status']} · {verdict['confidence']:.0%} sure", f"bold {colour}"
-        said = verdict.get("text") or verdict.get("data") or verdict.get("error") or ""
-        yield from ((f"  {line}", "") for line in str(said).splitlines())
+        yield from _list_lines(
+            verdict.get("text") or verdict.get("data") or verdict.get("error") or ""
+        )
         yield "", ""
     for round_ in as_list(debate.get("rounds")):
         for said in as_list(round_["contributions"]):
@@ -320,8 +330,7 @@ def _describe_debate(debate: JsonObject) -> Iterator[tuple[str, str]]:
             texts = [said.get("text"), said.get("data"), said.get("error")]
             texts += [f"- {flaw}" for flaw in as_list(said.get("flaws"))]
             texts += [f"instead: {other}" for other in as_list(said.get("alternatives"))]
-            for line in "\n".join(str(one) for one in texts if one).splitlines():
-                yield f"  {line}", ""
+            yield from _list_lines("\n".join(str(one) for one in texts if one))
 
 
 def _describe_objective(item: JsonObject) -> Iterator[tuple[str, str]]:
@@ -333,8 +342,7 @@ def _describe_objective(item: JsonObject) -> Iterator[tuple[str, str]]:
         _LOOKS.get(one["status"], ("", ""))[1],
     )
     for text in (one.get("reason"), one.get("description")):
-        if text:
-            yield from ((line, "") for line in str(text).splitlines())
+        yield from _list_lines(text or "", indent="")
     yield str(one["id"]), "bright_black"
     for plan in as_list(one.get("plans")):
         yield "", ""
@@ -343,8 +351,11 @@ def _describe_objective(item: JsonObject) -> Iterator[tuple[str, str]]:
             sign, colour = _LOOKS.get(step["status"], ("·", ""))
             number = numbers.get(step["id"], "")
             yield f"  {sign} {number} {step['name']}  {step['status']}", colour
-            if step.get("said"):
-                yield from ((f"      {line}", "") for line in str(step["said"]).splitlines())
+            yield from _list_lines(step.get("said") or "", indent=" " * 6)
+
+
+def _list_lines(text: Json, indent: str = "  ") -> Iterator[tuple[str, str]]:
+    return ((f"{indent}{line}", "") for line in str(text).splitlines())
 
 
 # -------------------------------------------------------------------- lines of the screen
