@@ -29,7 +29,7 @@ from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.ports import ReplicaListener
 from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver
-from openclaw_a2a.store.postgres.log_ids import shown_id
+from openclaw_a2a.store.postgres.stored_text import shown_id
 
 log = get_logger(__name__)
 

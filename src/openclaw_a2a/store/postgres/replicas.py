@@ -38,8 +38,8 @@ from openclaw_a2a.store.contents import MARK, list_references, restore
 from openclaw_a2a.store.postgres.address import Session
 from openclaw_a2a.store.postgres.change_feed import ChangeFeed
 from openclaw_a2a.store.postgres.link import EXPIRE
-from openclaw_a2a.store.postgres.log_ids import shown_id, stored_id
 from openclaw_a2a.store.postgres.request_rates import PostgresRates
+from openclaw_a2a.store.postgres.stored_text import shown_id, stored_id
 from openclaw_a2a.store.rules import UNREADABLE, report_damage
 
 if TYPE_CHECKING:
