@@ -123,7 +123,11 @@ class ChangeFeed:
         # Known to `listen` from the beginning: a new name may come before this one is listened to.
         connection = self._connection = await self._address.connect()
         await connection.add_listener(channel_of(self._name), self._receive)
-        self._changes_elsewhere(None)  # what came while nobody listened
+        if self._listener is not None:  # anything may have come while nobody listened
+            self._listener.on_changed(None)
+            self._listener.on_logs_changed(None)
+            self._listener.on_handoff()
+            self._listener.on_deliveries()
         next_probe = 0.0
         while self._connection is connection:
             now = time.monotonic()
@@ -193,13 +197,6 @@ class ChangeFeed:
             listener.on_deliveries()
         elif kind == "a" and rest.isdecimal():
             listener.on_answer(int(rest))
-
-    def _changes_elsewhere(self, tasks: Iterable[TaskId] | None) -> None:
-        if self._listener is not None:
-            self._listener.on_changed(tasks)
-            self._listener.on_logs_changed(None)
-            self._listener.on_handoff()
-            self._listener.on_deliveries()
 
 
 def _name_all(kind: str, names: Collection[str]) -> str:

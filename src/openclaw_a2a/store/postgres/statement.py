@@ -184,7 +184,7 @@ def _write_tasks(statement: Statement, batch: Batch) -> None:
         "new_task",
         _TASK_COLUMNS,
         new,
-        f"INSERT INTO task ({_TASK_COLUMNS}) SELECT x.* FROM {_ROWS} WHERE {_IF_OK} "
+        f"INSERT INTO task ({_TASK_COLUMNS}) SELECT {_TASK_COLUMNS} FROM {_ROWS} WHERE {_IF_OK} "
         "RETURNING id, number",
     )
     statement.write_rows(
@@ -294,8 +294,8 @@ def _write_runs(statement: Statement, batch: Batch) -> None:
         # The time of the lease is of earlier versions: runs belong to their owner as long as it
         # lives.
         f"INSERT INTO run ({_RUN_COLUMNS}, ticket, lease_until) "
-        "SELECT x.*, k.number, 'infinity'::timestamptz "
-        f"FROM {_ROWS} JOIN ticket k ON k.id = x.id",
+        f"SELECT {_RUN_COLUMNS}, k.number, 'infinity'::timestamptz "
+        f"FROM {_ROWS} JOIN ticket k USING (id)",
     )
     statement.write_rows(
         "started_run",
@@ -337,7 +337,8 @@ def _write_messages(statement: Statement, batch: Batch) -> None:
             (*key, sent.body_hash, sent.run.id, sent.run.task_id, sent.created_at, answer)
             for key, (sent, answer) in batch.new_messages.items()
         ],
-        f"INSERT INTO message ({_MESSAGE_COLUMNS}) SELECT x.* FROM {_ROWS} WHERE {_IF_OK}",
+        f"INSERT INTO message ({_MESSAGE_COLUMNS}) SELECT {_MESSAGE_COLUMNS} "
+        f"FROM {_ROWS} WHERE {_IF_OK}",
     )
     statement.write_rows(
         "answered",
@@ -370,7 +371,7 @@ def _write_deliveries(statement: Statement, batch: Batch) -> None:
             for one in changes.values()
             if one.row and one.is_put
         ],
-        f"INSERT INTO delivery ({columns}) SELECT x.* FROM {_ROWS} WHERE {_IF_OK} "
+        f"INSERT INTO delivery ({columns}) SELECT {columns} FROM {_ROWS} WHERE {_IF_OK} "
         f"ORDER BY id ON CONFLICT (id) DO UPDATE SET {assigned}",
     )
     # Not its kind, task and body: they are what it is.
@@ -432,8 +433,8 @@ def _insert_records(statement: Statement, batch: Batch) -> None:
         f"SELECT x.kind, x.id, nextval('record_number') AS number FROM {_ROWS} WHERE {_IF_OK}",
     )
     text = (
-        f"INSERT INTO record ({_RECORD_COLUMNS}, number) SELECT x.*, o.number "
-        f"FROM {_ROWS} JOIN record_order o ON o.kind = x.kind AND o.id = x.id"
+        f"INSERT INTO record ({_RECORD_COLUMNS}, number) SELECT {_RECORD_COLUMNS}, o.number "
+        f"FROM {_ROWS} JOIN record_order o USING (kind, id)"
     )
     # A new one has no ON CONFLICT: where another writer was faster, the batch is decided again.
     new = [_record_row(one.row) for one in put if one.row and one.found == ABSENT]
@@ -474,7 +475,7 @@ def _write_logs(statement: Statement, batch: Batch) -> None:
         "new_log",
         _LOG_COLUMNS,
         new,
-        f"INSERT INTO log ({_LOG_COLUMNS}, updated_at) SELECT x.*, now() FROM {_ROWS} "
+        f"INSERT INTO log ({_LOG_COLUMNS}, updated_at) SELECT {_LOG_COLUMNS}, now() FROM {_ROWS} "
         f"WHERE {_IF_OK} RETURNING kind, id, number",
     )
     extended = [

@@ -130,7 +130,7 @@ async def move_json_files(
 async def _move(
     source: Iterator[SourceRows], address: Address, on_table: ReportTable
 ) -> dict[str, int]:
-    link = WriteLink(address, lambda: None)
+    link = WriteLink(address)
     try:
         await link.open(lambda _: None)
         try:
