@@ -69,8 +69,8 @@ def _notify_before_commit() -> None:
             for one in group
             if isinstance(one.command, commands.Submit)
         ]
-        if changed and self._on_committed is not None:
-            self._on_committed(changed, ())
+        if changed and self.on_committed is not None:
+            self.on_committed(changed, ())
             await asyncio.sleep(EARLY_S)
         return await write_batch(self, group)
 

@@ -1,22 +1,27 @@
 """Where a PostgreSQL store is: its address, how to connect, and what went wrong in plain words."""
 
+import asyncio
 import os
 import re
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module, metadata
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import GatewayError, SettingsInvalid, StoreUnavailable
 
 driver: Any = import_module("asyncpg")
 """The driver, imported by name because it has no types of its own."""
 Session = Any
 DatabaseRow = Sequence[Any]
+Fetch = Callable[..., Awaitable[list[DatabaseRow]]]
+"""Takes a query and its values; the rows."""
+Result = TypeVar("Result")
 
 DEFAULT_SCHEMA = "openclaw_a2a"
 OLDEST_SERVER = 14
@@ -259,6 +264,32 @@ _SENTENCES: tuple[tuple[Any, str], ...] = (
     ),
 )
 """The first that fits; errors of TLS and of time are errors of the system, too."""
+
+
+async def retry(
+    work: Callable[[], Awaitable[Result]],
+    errors: tuple[type[BaseException], ...],
+    backoff: Backoff,
+    *,
+    within_s: float,
+    on_wait: Callable[[int], None] = lambda _: None,
+) -> Result:
+    """Repeat work that fails with one of these errors; the last one is raised after `within_s`.
+
+    `on_wait` is called before each pause, with the number of attempts so far.
+    """
+    clock = asyncio.get_running_loop().time
+    give_up_at, attempt = clock() + within_s, 0
+    while True:
+        attempt += 1
+        try:
+            return await work()
+        except errors:
+            delay_s = backoff.delay_s(attempt)
+            if clock() + delay_s > give_up_at:
+                raise
+        on_wait(attempt)
+        await asyncio.sleep(delay_s)
 
 
 def quote_name(name: str) -> str:

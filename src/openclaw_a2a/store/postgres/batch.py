@@ -22,7 +22,6 @@ from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import Entry, RunRecord, TaskHead
 from openclaw_a2a.ports import (
-    Accepted,
     Commit,
     Duplicate,
     LogAppend,
@@ -191,8 +190,8 @@ class Batch:
         if change is not None:
             self._check(change, new_run=run.id)
         # The last check: what is refused must leave nothing behind.
-        if record is not None:
-            self._add_new_record(record)
+        if record is not None and not self._replace_record(record, expected=ABSENT):
+            raise rules.record_exists(record)
         self.runs[run.id] = RunChange(None, run.fence, new=run)
         self.accepted.append(run.id)
         self.size += _size_of(run.message)
@@ -221,8 +220,7 @@ class Batch:
         return Duplicate(stored.run_id, stored.task_id, answer)
 
     def start_run(self, command: commands.StartRun) -> None:
-        run = self._check_fence(command.run_id, command.fence)
-        run.attempt = command.attempt
+        self._check_fence(command.run_id, command.fence).attempt = command.attempt
 
     def finish_run(self, command: commands.FinishRun) -> None:
         run = self._check_fence(command.run_id, command.fence)
@@ -318,12 +316,11 @@ class Batch:
         return replace_large_strings(body, find) if self.contents else body
 
     def _clear_resume(self, task_id: TaskId) -> None:
-        if (task := self.tasks.get(task_id)) is None:
+        task = self.tasks.get(task_id)
+        if task is None or task.head is None:  # or it was checked, and is changed next
             self.cleared.add(task_id)
-        elif task.head is not None:
+        else:
             task.sets_resume, task.resume = True, None
-        else:  # it was checked, and is changed next
-            self.cleared.add(task_id)
 
     # ---------------------------------------------------------------- deliveries
 
@@ -396,11 +393,6 @@ class Batch:
         if change is not None:
             return change, ABSENT if change.row is None else change.row.version
         return None, assumed if self._stored is None else self._stored.records.get(key, ABSENT)
-
-    def _add_new_record(self, record: Record) -> None:
-        """Raises: AlreadyExists."""
-        if not self._replace_record(record, expected=ABSENT):
-            raise rules.record_exists(record)
 
     def put_record(self, command: commands.PutRecord) -> None:
         record = command.record
@@ -501,11 +493,6 @@ def _size_of(message: Message) -> int:
         if part.data is not msgspec.UNSET:
             size += len(msgspec.json.encode(part.data))
     return size
-
-
-def give_tickets(result: object, tickets: list[int]) -> object:
-    """A result of `Batch.add`, with its ticket if it has one."""
-    return Accepted(tickets[result.index]) if isinstance(result, TicketOf) else result
 
 
 class NamedRows:

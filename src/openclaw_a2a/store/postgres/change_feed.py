@@ -29,7 +29,7 @@ from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.ports import ReplicaListener
 from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver
-from openclaw_a2a.store.postgres.log_ids import shown_id
+from openclaw_a2a.store.postgres.stored_text import shown_id
 
 log = get_logger(__name__)
 
@@ -123,7 +123,11 @@ class ChangeFeed:
         # Known to `listen` from the beginning: a new name may come before this one is listened to.
         connection = self._connection = await self._address.connect()
         await connection.add_listener(channel_of(self._name), self._receive)
-        self._changes_elsewhere(None)  # what came while nobody listened
+        if self._listener is not None:  # anything may have come while nobody listened
+            self._listener.on_changed(None)
+            self._listener.on_logs_changed(None)
+            self._listener.on_handoff()
+            self._listener.on_deliveries()
         next_probe = 0.0
         while self._connection is connection:
             now = time.monotonic()
@@ -193,13 +197,6 @@ class ChangeFeed:
             listener.on_deliveries()
         elif kind == "a" and rest.isdecimal():
             listener.on_answer(int(rest))
-
-    def _changes_elsewhere(self, tasks: Iterable[TaskId] | None) -> None:
-        if self._listener is not None:
-            self._listener.on_changed(tasks)
-            self._listener.on_logs_changed(None)
-            self._listener.on_handoff()
-            self._listener.on_deliveries()
 
 
 def _name_all(kind: str, names: Collection[str]) -> str:

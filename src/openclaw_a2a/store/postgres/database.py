@@ -14,6 +14,7 @@ from openclaw_a2a.store.postgres.address import (
     DatabaseRow,
     Session,
     driver,
+    retry,
 )
 from openclaw_a2a.store.postgres.link import WriteLink
 from openclaw_a2a.store.postgres.replicas import PostgresReplicas
@@ -24,6 +25,8 @@ from openclaw_a2a.store.sqlite.migrate import Migration
 _READ_HOLD_S = 10.0
 """How long a read waits for a lost database before it fails."""
 _RETRY = Backoff(first_s=0.05, max_s=1.0, jitter=0.0)
+_REPEATED: tuple[type[BaseException], ...] = (driver.DeadlockDetectedError, *LOST)
+"""A read is in a deadlock only while a newer gateway migrates."""
 _PROBE_S = 5.0
 
 Decoded = TypeVar("Decoded")
@@ -52,15 +55,11 @@ class PostgresDatabase:
         self._on_upgrade = on_upgrade
         self._pool: Any = None
         self.replicas = None if lease is None else PostgresReplicas(self, lease_s=lease.seconds)
-        replicas = self.replicas
-        self.link = WriteLink(
-            address,
-            self._note_loss,
-            lease=lease,
-            on_renamed=_nothing if replicas is None else replicas.on_renamed,
-        )
-        on_committed = None if replicas is None else replicas.feed.publish
-        self.writer = PostgresWriter(self.link, on_committed)
+        self.link = WriteLink(address, lease=lease, on_loss=lambda: self.writer.wake())
+        self.writer = PostgresWriter(self.link)
+        if self.replicas is not None:
+            self.link.on_renamed = self.replicas.on_renamed
+            self.writer.on_committed = self.replicas.feed.publish
 
     async def open(self) -> None:
         """Lock the store, upgrade its schema, start to write.
@@ -116,33 +115,26 @@ class PostgresDatabase:
             raise self.address.explain(error) from error
         self.writer.failure = None
 
-    def _note_loss(self) -> None:
-        self.writer.wake()
-
     # ---------------------------------------------------------------- reads
 
     async def fetch(self, statement: str, *values: object) -> list[DatabaseRow]:
         """The rows of a query on committed data. Raises: StoreUnavailable."""
-        give_up_at = asyncio.get_running_loop().time() + _READ_HOLD_S
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                return await self._fetch_once(statement, values)
-            except (driver.DeadlockDetectedError, *LOST) as error:
-                # A read changes nothing: it is simply done again, on another connection. It is in
-                # a deadlock only while a newer gateway migrates.
-                delay_s = _RETRY.delay_s(attempt)
-                if asyncio.get_running_loop().time() + delay_s > give_up_at:
-                    raise self.address.explain(error) from error
-            except driver.CharacterNotInRepertoireError:
-                return []  # asked for a text with a zero character, which no row has
-            except driver.PostgresError as error:
-                raise StoreUnavailable(
-                    f"the store {self.name} cannot be read: {error}; look at the log of the "
-                    "database"
-                ) from error
-            await asyncio.sleep(delay_s)
+        try:
+            # A read changes nothing: it is simply done again, on another connection.
+            return await retry(
+                lambda: self._fetch_once(statement, values),
+                _REPEATED,
+                _RETRY,
+                within_s=_READ_HOLD_S,
+            )
+        except _REPEATED as error:
+            raise self.address.explain(error) from error
+        except driver.CharacterNotInRepertoireError:
+            return []  # asked for a text with a zero character, which no row has
+        except driver.PostgresError as error:
+            raise StoreUnavailable(
+                f"the store {self.name} cannot be read: {error}; look at the log of the database"
+            ) from error
 
     async def fetch_one(self, statement: str, *values: object) -> DatabaseRow | None:
         """The first row of a query on committed data. Raises: StoreUnavailable."""
@@ -154,10 +146,6 @@ class PostgresDatabase:
             raise store_closed(self.name)
         async with self._pool.acquire(timeout=CONNECT_WAIT_S) as connection:
             return await connection.fetch(statement, *values)
-
-
-def _nothing() -> None:
-    """Nobody else uses the store."""
 
 
 async def _keep_session(_: Session) -> None:

@@ -5,10 +5,9 @@ the gateway and the database little more than one for a single message.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from openclaw_a2a.ports import MessageKey
-from openclaw_a2a.store.postgres.address import DatabaseRow
+from openclaw_a2a.store.postgres.address import DatabaseRow, Fetch
 
 _FIND = """
 SELECT m.principal, m.account, m.message_id, m.run, m.task, m.answer, m.body_hash
@@ -33,7 +32,7 @@ class DuplicateLookup:
     The first caller of a group makes its query; there is no task of its own.
     """
 
-    def __init__(self, fetch: Callable[..., Awaitable[list[DatabaseRow]]]) -> None:
+    def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
         self._collecting: _Group | None = None
         self._turn = asyncio.Lock()
@@ -68,7 +67,7 @@ class DuplicateLookup:
                 if self._collecting is group:
                     self._collecting = None
                 group.rows = await self._read(group.keys)
-        except Exception as error:  # told to everybody who waits, each in its own request
+        except Exception as error:  # raised in each request that waits
             group.error = error
         finally:
             if self._collecting is group:

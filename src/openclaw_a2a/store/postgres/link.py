@@ -27,7 +27,7 @@ from zlib import crc32
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import GatewayError, StoreLocked, StoreUnavailable
-from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver
+from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver, retry
 from openclaw_a2a.store.postgres.migrate import upgrade
 from openclaw_a2a.store.rules import Lease, store_closed
 from openclaw_a2a.store.sqlite.migrate import Migration
@@ -106,15 +106,11 @@ class WriteLink:
     def __init__(
         self,
         address: Address,
-        on_loss: Callable[[], None],
         *,
         lease: Lease | None = None,
-        on_renamed: Callable[[], None] = lambda: None,
+        on_loss: Callable[[], None] = lambda: None,
     ) -> None:
-        """Without a lease the store is locked for this gateway alone.
-
-        `on_renamed` is called when the work of this gateway was taken by another one.
-        """
+        """Without a lease the store is locked for this gateway alone."""
         self.address = address
         self.lease = lease
         self.state = LinkState.CLOSED
@@ -128,7 +124,8 @@ class WriteLink:
         self.given_up: int | None = None
         """The batch that was under way when writes were not to wait any longer."""
         self._on_loss = on_loss
-        self._on_renamed = on_renamed
+        self.on_renamed: Callable[[], None] = lambda: None
+        """Called when another gateway took the work of this one."""
         self.stale_writes = 0
         """Batches that were refused because another gateway has our work."""
         self.instance = secrets.token_hex(8)
@@ -287,7 +284,7 @@ class WriteLink:
         self.name, self.instance, self.batch = name, instance, batch
         self.renames = renames
         self.takeovers += 1
-        self._on_renamed()
+        self.on_renamed()
 
     async def _use(self, connection: Session) -> None:
         started_at = await connection.fetchval(_BACKEND)
@@ -306,17 +303,7 @@ class WriteLink:
         """Raises: StoreLocked."""
         # The server needs a moment to notice that a gateway is gone, which may just have been
         # killed and started again.
-        give_up_at = asyncio.get_running_loop().time() + STORE_WAIT_S
-        attempt = 0
-        while True:
-            try:
-                return await self.lock(connection)
-            except StoreLocked:
-                attempt += 1
-                delay_s = _RETRY.delay_s(attempt)
-                if asyncio.get_running_loop().time() + delay_s > give_up_at:
-                    raise
-            await asyncio.sleep(delay_s)
+        await retry(lambda: self.lock(connection), (StoreLocked,), _RETRY, within_s=STORE_WAIT_S)
 
     async def lock(self, connection: Session) -> None:
         """Raises: StoreLocked."""
@@ -361,7 +348,7 @@ async def upgrade_database(address: Address) -> list[str]:
     Raises: StoreLocked (a gateway uses it), SchemaTooNew, StoreUnavailable.
     """
     steps: list[str] = []
-    link = WriteLink(address, lambda: None)
+    link = WriteLink(address)
     await link.open(lambda migration: steps.append(migration.summary))
     await link.close()
     return steps
@@ -372,7 +359,7 @@ async def find_holder(address: Address, *, shares: bool = False) -> StoreLocked 
 
     One that shares it is kept out only by one that does not.
     """
-    link = WriteLink(address, lambda: None, lease=Lease(1.0) if shares else None)
+    link = WriteLink(address, lease=Lease(1.0) if shares else None)
     connection = await address.connect()
     try:
         await link.lock(connection)

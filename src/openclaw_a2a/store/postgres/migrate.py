@@ -9,15 +9,15 @@ schema is stored whose gateways may go on. A migration that takes something away
 `-- compatible-from: N`; N is the schema of the first version that does not use it any more.
 """
 
-import asyncio
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import metadata
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import SchemaTooNew, StoreUnavailable
-from openclaw_a2a.store.postgres.address import Address, Session, driver, quote_name
+from openclaw_a2a.store.postgres.address import Address, Session, driver, quote_name, retry
 from openclaw_a2a.store.sqlite.migrate import Migration, load_migrations
 
 _PACKAGE = "openclaw_a2a.store.postgres"
@@ -109,18 +109,13 @@ async def _apply_between_others(connection: Session, applied: Sequence[Migration
     A migration locks whole tables. While it waits for one, everybody else waits behind it, and two
     tables in another order than a reader's are a deadlock. So it gives way soon, and tries again.
     """
-    give_up_at = asyncio.get_running_loop().time() + _APPLY_S
-    attempt = 0
-    while True:
-        attempt += 1
-        try:
-            return await _apply(connection, applied)
-        except (driver.LockNotAvailableError, driver.DeadlockDetectedError):
-            delay_s = _RETRY.delay_s(attempt)
-            if asyncio.get_running_loop().time() + delay_s > give_up_at:
-                raise
-            log.info("store.migration_waits", migration=applied[-1].name, attempt=attempt)
-            await asyncio.sleep(delay_s)
+
+    def report(attempt: int) -> None:
+        log.info("store.migration_waits", migration=applied[-1].name, attempt=attempt)
+
+    errors = (driver.LockNotAvailableError, driver.DeadlockDetectedError)
+    work = partial(_apply, connection, applied)
+    await retry(work, errors, _RETRY, within_s=_APPLY_S, on_wait=report)
 
 
 async def _apply(connection: Session, applied: Sequence[Migration]) -> None:

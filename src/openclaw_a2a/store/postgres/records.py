@@ -13,7 +13,7 @@ from openclaw_a2a.store.commands import DeliveryWrites, RecordWrites
 from openclaw_a2a.store.postgres.address import DatabaseRow, Session
 from openclaw_a2a.store.postgres.batch import AppendLog, DeleteLog
 from openclaw_a2a.store.postgres.database import PostgresPart, scope_values
-from openclaw_a2a.store.postgres.log_ids import shown_id, stored_id
+from openclaw_a2a.store.postgres.stored_text import shown_id, stored_id
 from openclaw_a2a.store.rules import report_damage
 
 _SELECT_DELIVERY = """

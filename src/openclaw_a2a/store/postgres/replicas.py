@@ -35,11 +35,11 @@ from openclaw_a2a.ports import (
 )
 from openclaw_a2a.store.columns import CLAIMED_COLUMNS, decode_claimed_run
 from openclaw_a2a.store.contents import MARK, list_references, restore
-from openclaw_a2a.store.postgres.address import Session
+from openclaw_a2a.store.postgres.address import DatabaseRow, Fetch, Session
 from openclaw_a2a.store.postgres.change_feed import ChangeFeed
 from openclaw_a2a.store.postgres.link import EXPIRE
-from openclaw_a2a.store.postgres.log_ids import shown_id, stored_id
 from openclaw_a2a.store.postgres.request_rates import PostgresRates
+from openclaw_a2a.store.postgres.stored_text import shown_id, stored_id
 from openclaw_a2a.store.rules import UNREADABLE, report_damage
 
 if TYPE_CHECKING:
@@ -183,9 +183,7 @@ WHERE NOT is_closed AND owner <> $1 AND NOT EXISTS (
 _FORGET_GONE = "DELETE FROM writer WHERE is_gone AND lease_until < now() - interval '1 hour'"
 _TELL_OTHERS = """
 SELECT pg_notify('openclaw_a2a_' || name, 'j') FROM writer WHERE NOT is_gone AND name <> $1"""
-
-
-READ_RUN_CONTENTS = """
+_READ_RUN_CONTENTS = """
 SELECT c.hash, c.body FROM task t JOIN content c ON c.task = t.number
 WHERE t.id = $1 AND c.hash = ANY ($2)"""
 
@@ -222,13 +220,23 @@ async def take_over_rest(
     taken.has_logs = logs != "UPDATE 0"
 
 
+async def read_run(fetch: Fetch, row: DatabaseRow, owner: OwnerId) -> RunRecord:
+    """The run of a row with CLAIMED_COLUMNS. Raises: what `UNREADABLE` lists."""
+    run_input = row[-1]
+    if run_input[0] == MARK:
+        rows = await fetch(_READ_RUN_CONTENTS, row[2], list_references(run_input))
+        run_input = restore(run_input, {found[0]: found[1] for found in rows}.get)
+    return decode_claimed_run(row, run_input, owner)
+
+
 class PostgresReplicas:
     """The part of the store that replicas share."""
 
     def __init__(self, database: "PostgresDatabase", *, lease_s: float) -> None:
         self._database = database
         self.lease_s = lease_s
-        self.feed = ChangeFeed(database.address, self._look_again, self._on_work_left)
+        self._look = asyncio.Event()
+        self.feed = ChangeFeed(database.address, self._look.set, self._on_work_left)
         self.rates = PostgresRates(database)
         self._counts = ReplicaCounts()
         self._listener: ReplicaListener | None = None
@@ -237,7 +245,6 @@ class PostgresReplicas:
         self._unreleased: list[tuple[SessionKey, int]] = []
         """Sessions whose release has failed; it is tried again."""
         self._supervisor = Supervisor("replicas")
-        self._look = asyncio.Event()
         self._has_expired = False
         self._is_work_left = False
         self._has_taken = False
@@ -299,9 +306,6 @@ class PostgresReplicas:
         self._listener.on_lost()
 
     # ---------------------------------------------------------------- the others
-
-    def _look_again(self) -> None:
-        self._look.set()
 
     async def _watch(self) -> None:
         """Poll the list of live replicas."""
@@ -432,13 +436,8 @@ class PostgresReplicas:
         if row is None:
             return None
         try:
-            run_input = row[-1]
-            if run_input[0] == MARK:
-                values = (row[2], list_references(run_input))
-                found = await self._database.fetch(READ_RUN_CONTENTS, *values)
-                run_input = restore(run_input, {one[0]: one[1] for one in found}.get)
             # Of another replica: its name does not matter to who asks.
-            return decode_claimed_run(row, run_input, OwnerId(""))
+            return await read_run(self._database.fetch, row, OwnerId(""))
         except UNREADABLE as error:
             report_damage(self._database.name, "run", row[1], str(error))
             return None

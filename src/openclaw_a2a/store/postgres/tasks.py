@@ -12,16 +12,10 @@ from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import PurgeResult, Retention
-from openclaw_a2a.store.columns import CLAIMED_COLUMNS, TERMINAL_CODES, decode_claimed_run
+from openclaw_a2a.store.columns import CLAIMED_COLUMNS, TERMINAL_CODES
 from openclaw_a2a.store.commands import TaskWrites
-from openclaw_a2a.store.contents import MARK, list_references, restore
-from openclaw_a2a.store.postgres.address import DatabaseRow, Session
-from openclaw_a2a.store.postgres.replicas import (
-    IS_LIVE,
-    READ_RUN_CONTENTS,
-    TakenWork,
-    take_over_rest,
-)
+from openclaw_a2a.store.postgres.address import Session
+from openclaw_a2a.store.postgres.replicas import IS_LIVE, TakenWork, read_run, take_over_rest
 from openclaw_a2a.store.postgres.task_lists import PostgresTaskLists
 from openclaw_a2a.store.rules import UNREADABLE, choose_purgeable, report_damage
 
@@ -120,7 +114,7 @@ class PostgresTaskStore(PostgresTaskLists, TaskWrites):
         # RETURNING has no order. The first column is the ticket.
         for row in sorted(rows, key=lambda row: row[0]):
             try:
-                claimed.append(await _read_run(connection, row, owner))
+                claimed.append(await read_run(connection.fetch, row, owner))
             except UNREADABLE as error:
                 # What was to be done cannot be read any more. Without its run the task is an
                 # orphan, which recovery fails; left alone it would stay `working` for ever.
@@ -165,15 +159,6 @@ class PostgresTaskStore(PostgresTaskLists, TaskWrites):
         while (deleted := await self._write(work)) == _PURGE_BATCH:
             total += deleted
         return total + deleted
-
-
-async def _read_run(connection: Session, row: DatabaseRow, owner: OwnerId) -> RunRecord:
-    """The run of a row. Raises: what `UNREADABLE` lists."""
-    run_input = row[-1]
-    if run_input[0] == MARK:
-        rows = await connection.fetch(READ_RUN_CONTENTS, row[2], list_references(run_input))
-        run_input = restore(run_input, {found[0]: found[1] for found in rows}.get)
-    return decode_claimed_run(row, run_input, owner)
 
 
 async def _purge_tasks(retention: Retention, connection: Session) -> PurgeResult:

@@ -8,7 +8,7 @@ time.
 
 import hashlib
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -21,8 +21,7 @@ from openclaw_a2a.store.locks import FileLock
 from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver
 from openclaw_a2a.store.postgres.json_file_source import JsonFileSource, SourceRow, SourceRows
 from openclaw_a2a.store.postgres.link import WriteLink
-from openclaw_a2a.store.postgres.log_ids import stored_id
-from openclaw_a2a.store.postgres.statement import stored_reason
+from openclaw_a2a.store.postgres.stored_text import stored_id, stored_reason
 from openclaw_a2a.store.sqlite import migrate
 from openclaw_a2a.store.sqlite.transaction import from_microseconds, to_microseconds
 
@@ -31,58 +30,51 @@ _PAGE = 500
 
 
 class _Table(msgspec.Struct, frozen=True):
-    """A table that both stores have: its columns, its key, and the columns that differ in form."""
+    """A table that both stores have."""
 
     name: str
-    columns: tuple[str, ...]
     key: str
-    times: frozenset[str] = frozenset()
-    flags: frozenset[str] = frozenset()
+    columns: list[str]
+
+    @property
+    def query(self) -> str:
+        """All rows, in the order of the key."""
+        return f"SELECT {', '.join(self.columns)} FROM {self.name} ORDER BY {self.key}"
 
 
-def _table(name: str, columns: str, key: str, times: str = "", flags: str = "") -> _Table:
-    return _Table(
-        name, tuple(columns.split()), key, frozenset(times.split()), frozenset(flags.split())
+_TABLES = {
+    name: _Table(name, key, columns.split())
+    for name, key, columns in (
+        (
+            "task",
+            "number",
+            "number id principal account context state status_at created_at sequence binding "
+            "resume",
+        ),
+        ("snapshot", "task", "task sequence body"),
+        ("event", "task, sequence", "task sequence state body"),
+        ("content", "task, hash", "task hash body"),
+        (
+            "run",
+            "ticket",
+            "ticket id task context principal account session_key message_id owner fence "
+            "is_started attempt input resume lease_until",
+        ),
+        (
+            "message",
+            "principal, account, message_id",
+            "principal account message_id body_hash run task created_at answer",
+        ),
+        (
+            "delivery",
+            "id",
+            "id kind task body cursor next_at created_at updated_at state attempts reason",
+        ),
+        ("record", "kind, id", "kind id number body expires_at version"),
+        ("log", "number", "number kind id sequence is_closed updated_at"),
+        ("log_line", "log, sequence", "log sequence body"),
     )
-
-
-_TABLES = (
-    _table(
-        "task",
-        "number id principal account context state status_at created_at sequence binding resume",
-        "number",
-        "status_at created_at",
-    ),
-    _table("snapshot", "task sequence body", "task"),
-    _table("event", "task sequence state body", "task, sequence"),
-    _table("content", "task hash body", "task, hash"),
-    _table(
-        "run",
-        "ticket id task context principal account session_key message_id owner fence is_started "
-        "attempt input resume lease_until",
-        "ticket",
-        "lease_until",
-        "is_started",
-    ),
-    _table(
-        "message",
-        "principal account message_id body_hash run task created_at answer",
-        "principal, account, message_id",
-        "created_at",
-    ),
-    _table(
-        "delivery",
-        "id kind task body cursor next_at created_at updated_at state attempts reason",
-        "id",
-        "next_at created_at updated_at",
-    ),
-    _table("record", "kind id number body expires_at version", "kind, id", "expires_at"),
-    _table(
-        "log", "number kind id sequence is_closed updated_at", "number", "updated_at", "is_closed"
-    ),
-    _table("log_line", "log sequence body", "log, sequence"),
-)
-_BY_NAME = {table.name: table for table in _TABLES}
+}
 _COUNT_TASKS = """
 INSERT INTO tally (principal, account, state, shard, count)
 SELECT principal, account, state, 0, count(*) FROM task GROUP BY principal, account, state"""
@@ -95,7 +87,7 @@ _NEXT_NUMBERS = (
 """A table without rows leaves its sequence as it is."""
 
 ReportTable = Callable[[str, int], None]
-"""Is told the name of a table that was compared, and how many rows it has."""
+"""Called with the name of a table that was compared, and the number of its rows."""
 
 
 async def move_sqlite(path: Path, address: Address, on_table: ReportTable) -> dict[str, int]:
@@ -112,7 +104,8 @@ async def move_sqlite(path: Path, address: Address, on_table: ReportTable) -> di
                 "first: openclaw-a2a db upgrade"
             )
         with closing(_open_file(path)) as source:
-            return await _move(_read_file(source), address, on_table)
+            rows = ((name, source.execute(table.query)) for name, table in _TABLES.items())
+            return await _move(rows, address, on_table)
     except sqlite3.Error as error:
         raise StoreUnavailable(f"{path} cannot be read: {error}; nothing was moved") from error
     finally:
@@ -137,7 +130,7 @@ async def move_json_files(
 async def _move(
     source: Iterator[SourceRows], address: Address, on_table: ReportTable
 ) -> dict[str, int]:
-    link = WriteLink(address, lambda: None)
+    link = WriteLink(address)
     try:
         await link.open(lambda _: None)
         try:
@@ -162,21 +155,21 @@ async def _copy(
     source: Iterator[SourceRows], target: Session, address: Address, on_table: ReportTable
 ) -> dict[str, int]:
     await _check_empty(target, address)
-    sent = {table.name: _Digest() for table in _TABLES}
+    sent = {name: _Digest() for name in _TABLES}
     async with target.transaction():
         # As long as it takes: the transaction is the only one here.
         await target.execute("SET LOCAL statement_timeout TO 0")
         for name, rows in source:
             await target.copy_records_to_table(
                 name,
-                records=sent[name].follow(_decode(_BY_NAME[name], rows)),
-                columns=_BY_NAME[name].columns,
+                records=sent[name].follow(_decode(_TABLES[name], rows)),
+                columns=_TABLES[name].columns,
                 schema_name=address.schema,
                 timeout=_HOURS_S,
             )
-        for table in _TABLES:
-            await _compare(target, table, sent[table.name], address)
-            on_table(table.name, sent[table.name].count)
+        for name, table in _TABLES.items():
+            await _compare(target, table, sent[name], address)
+            on_table(name, sent[name].count)
         await target.execute(_COUNT_TASKS)
         for statement in _NEXT_NUMBERS:
             await target.fetch(statement)
@@ -186,7 +179,7 @@ async def _copy(
 
 async def _compare(target: Session, table: _Table, sent: "_Digest", address: Address) -> None:
     stored = _Digest()
-    async for row in _read_back(target, table):
+    async for row in target.cursor(table.query, prefetch=_PAGE, timeout=_HOURS_S):
         stored.add(row)
     if (sent.count, sent.digest()) != (stored.count, stored.digest()):
         raise StoreUnavailable(
@@ -196,52 +189,29 @@ async def _compare(target: Session, table: _Table, sent: "_Digest", address: Add
 
 
 async def _check_empty(target: Session, address: Address) -> None:
-    for table in _TABLES:
-        if await target.fetchval(f"SELECT true FROM {table.name} LIMIT 1"):
+    for name in _TABLES:
+        if await target.fetchval(f"SELECT true FROM {name} LIMIT 1"):
             raise StoreUnavailable(
-                f"{address.shown} is not empty (it has rows in {table.name}); move into an empty "
+                f"{address.shown} is not empty (it has rows in {name}); move into an empty "
                 "database, or into another --schema"
             )
 
 
-def _read_file(source: sqlite3.Connection) -> Iterator[SourceRows]:
-    for table in _TABLES:
-        columns = ", ".join(table.columns)
-        query = f"SELECT {columns} FROM {table.name} ORDER BY {table.key}"
-        yield table.name, source.execute(query)
-
-
 def _decode(table: _Table, rows: Iterable[SourceRow]) -> Iterator[SourceRow]:
-    decode = _decoder(table)
+    decoders = [_decoder(table.name, column) for column in table.columns]
     for row in rows:
-        yield tuple([one(value) for one, value in zip(decode, row, strict=True)])
+        yield tuple([decode(value) for decode, value in zip(decoders, row, strict=True)])
 
 
-def _decoder(table: _Table) -> list[Callable[[Any], Any]]:
-    """What turns each column of the source into a value of the database."""
-
-    def choose(column: str) -> Callable[[Any], Any]:
-        if column in table.times:
-            return from_microseconds
-        if column in table.flags:
-            return bool
-        if (table.name, column) == ("log", "id"):
-            return stored_id
-        if (table.name, column) == ("delivery", "reason"):
-            return stored_reason
-        return _same
-
-    return [choose(column) for column in table.columns]
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-async def _read_back(target: Session, table: _Table) -> AsyncIterator[SourceRow]:
-    query = f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {table.key}"
-    async for row in target.cursor(query, prefetch=_PAGE, timeout=_HOURS_S):
-        yield tuple(row)
+def _decoder(table: str, column: str) -> Callable[[Any], Any]:
+    """What turns a value of the source into one of the database."""
+    if column.endswith(("_at", "_until")):
+        return from_microseconds
+    if column.startswith("is_"):
+        return bool
+    if (table, column) == ("log", "id"):
+        return stored_id
+    return stored_reason if column == "reason" else lambda value: value
 
 
 class _Digest:

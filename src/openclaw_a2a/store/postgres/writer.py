@@ -13,16 +13,17 @@ Invariant: every future that `write` returned is resolved.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any, TypeVar
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.ports import MessageKey
+from openclaw_a2a.ports import Accepted
 from openclaw_a2a.store.commands import Command
 from openclaw_a2a.store.group_writer import MAX_GROUP, Write, WriteOutcome, failed
-from openclaw_a2a.store.postgres.address import LOST, Session, driver
+from openclaw_a2a.store.postgres.address import LOST, DatabaseRow, Session, driver
 from openclaw_a2a.store.postgres.batch import (
     Batch,
     BatchEnds,
@@ -31,7 +32,7 @@ from openclaw_a2a.store.postgres.batch import (
     NeedsRows,
     StoredMessage,
     StoredRows,
-    give_tickets,
+    TicketOf,
 )
 from openclaw_a2a.store.postgres.link import LinkState, WriteLink, WriterReplaced
 from openclaw_a2a.store.postgres.statement import build_statement
@@ -47,11 +48,11 @@ and a database that it brings down must not be brought down for ever."""
 _MAX_DECISIONS = 8
 """How often a batch is decided again because another writer was faster."""
 
-_BUSY: tuple[type[BaseException], ...] = (
-    driver.UniqueViolationError,
+_DEADLOCKED: tuple[type[BaseException], ...] = (
     driver.DeadlockDetectedError,
     driver.SerializationError,
 )
+_BUSY: tuple[type[BaseException], ...] = (driver.UniqueViolationError, *_DEADLOCKED)
 """Another writer changed the same rows: decided again, the batch finds them."""
 _UNFIT: tuple[type[BaseException], ...] = (
     driver.DataError,
@@ -73,14 +74,10 @@ TransactionWork = Callable[[Session], Awaitable[Any]]
 class PostgresWriter:
     """Writes batches, one after the other, over the link."""
 
-    def __init__(
-        self,
-        link: WriteLink,
-        on_committed: Callable[[Iterable[TaskId], Iterable[LogKey]], None] | None = None,
-    ) -> None:
-        """`on_committed` is told which tasks and logs a batch has changed."""
+    def __init__(self, link: WriteLink) -> None:
         self._link = link
-        self._on_committed = on_committed
+        self.on_committed: Callable[[Iterable[TaskId], Iterable[LogKey]], None] | None = None
+        """Called with the tasks and logs that a batch has changed."""
         self._collected: list[Write[Any]] = []
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -221,13 +218,9 @@ class PostgresWriter:
 
         result: object = None
         try:
-            for _ in range(_MAX_DECISIONS - 1):
-                try:
-                    # What it read is known before the commit; only that itself can be in doubt.
-                    return write, await self._perform(attempt, lambda _: result), None
-                except (driver.DeadlockDetectedError, driver.SerializationError):
-                    continue  # the other side went on; a newer gateway that migrates gives way soon
-            return write, await self._perform(attempt, lambda _: result), None
+            # What it read is known before the commit; only that itself can be in doubt. In a
+            # deadlock the other side went on; a newer gateway that migrates gives way soon.
+            return write, await self._perform_again(attempt, lambda _: result, _DEADLOCKED), None
         except Exception as error:  # whatever it was, it is not the fault of the others
             if not isinstance(error, GatewayError | driver.PostgresError):
                 log.exception("store.group_failed", writes=1)
@@ -245,16 +238,12 @@ class PostgresWriter:
         except NeedsRows:
             return None
 
-        async def attempt(connection: Session, number: int) -> list[WriteOutcome] | None:
-            statement = build_statement(batch, writer=self._link, number=number)
-            ok, tickets = await connection.fetchrow(statement.text, *statement.values)
-            if not ok:
-                raise _Wrong
-            return _with_tickets(decided, tickets)
+        async def attempt(connection: Session, number: int) -> list[WriteOutcome]:
+            return _with_tickets(decided, await self._send(connection, batch, number))
 
         try:
             outcomes = await self._perform(attempt, lambda tickets: _with_tickets(decided, tickets))
-        except (_Wrong, *_BUSY):
+        except (_WrongAssumption, *_BUSY):
             return None
         self._report(batch)
         return outcomes
@@ -269,35 +258,42 @@ class PostgresWriter:
                 stored = await load_rows(connection, NamedRows(_commands(group)))
                 batch = Batch(stored)
                 decided = _decide(batch, group)
-                statement = build_statement(batch, writer=self._link, number=number)
-                ok, tickets = await connection.fetchrow(statement.text, *statement.values)
-                if not ok:
-                    raise _Wrong
-                outcomes = _with_tickets(decided, tickets)
+                outcomes = _with_tickets(decided, await self._send(connection, batch, number))
             return outcomes
 
         outcomes: list[WriteOutcome] = []
         batch = Batch()
-        for _ in range(_MAX_DECISIONS - 1):
-            try:
-                done = await self._perform(attempt, lambda _: outcomes)
-            except (_Wrong, driver.DeadlockDetectedError, driver.SerializationError):
-                continue
-            except driver.UniqueViolationError:
-                # Another writer added the row after it was looked for; or the row cannot be added
-                # at all, as a run with the id of another. The last attempt says which.
-                continue
-            self._report(batch)
-            return done
-        done = await self._perform(attempt, lambda _: outcomes)
+        # Where another writer added a row after it was looked for, the next attempt finds it. A row
+        # that cannot be added at all, as a run with the id of another, fails the last one, too.
+        done = await self._perform_again(attempt, lambda _: outcomes, (_WrongAssumption, *_BUSY))
         self._report(batch)
         return done
 
+    async def _send(self, connection: Session, batch: Batch, number: int) -> list[int]:
+        """Write the batch; its tickets. Raises: _WrongAssumption."""
+        statement = build_statement(batch, writer=self._link, number=number)
+        ok, tickets = await connection.fetchrow(statement.text, *statement.values)
+        if not ok:
+            raise _WrongAssumption
+        return tickets
+
     def _report(self, batch: Batch) -> None:
         """A batch is committed."""
-        if self._on_committed is not None and (batch.tasks or batch.cleared or batch.logs):
+        if self.on_committed is not None and (batch.tasks or batch.cleared or batch.logs):
             # Those that are only cleared lost their resume token to a new run.
-            self._on_committed({*batch.tasks, *batch.cleared}, batch.logs)
+            self.on_committed({*batch.tasks, *batch.cleared}, batch.logs)
+
+    async def _perform_again(
+        self,
+        attempt: Callable[[Session, int], Awaitable[Result]],
+        on_committed: Callable[[list[int]], Result],
+        errors: tuple[type[BaseException], ...],
+    ) -> Result:
+        """Make attempts until one does not fail with one of these errors; the last may."""
+        for _ in range(_MAX_DECISIONS - 1):
+            with suppress(*errors):
+                return await self._perform(attempt, on_committed)
+        return await self._perform(attempt, on_committed)
 
     async def _perform(
         self,
@@ -352,17 +348,13 @@ def _replaced(link: WriteLink) -> StoreUnavailable:
     )
 
 
-class _Wrong(Exception):
+class _WrongAssumption(Exception):
     """Something that a batch assumed is not so; nothing was written."""
 
 
 def _commands(group: Sequence[Write[Any]]) -> list[Any]:
-    commands: list[Any] = []
-    for write in group:
-        if not isinstance(write.command, Command):
-            break
-        commands.append(write.command)
-    return commands
+    """The commands before the first `TransactionWork`."""
+    return list(takewhile(lambda one: isinstance(one, Command), [one.command for one in group]))
 
 
 def _decide(batch: Batch, group: Sequence[Write[Any]]) -> list[WriteOutcome]:
@@ -379,7 +371,10 @@ def _decide(batch: Batch, group: Sequence[Write[Any]]) -> list[WriteOutcome]:
 
 
 def _with_tickets(decided: list[WriteOutcome], tickets: list[int]) -> list[WriteOutcome]:
-    return [(write, give_tickets(result, tickets), error) for write, result, error in decided]
+    return [
+        (write, Accepted(tickets[result.index]) if isinstance(result, TicketOf) else result, error)
+        for write, result, error in decided
+    ]
 
 
 def _resolve(outcomes: list[WriteOutcome]) -> None:
@@ -411,28 +406,25 @@ JOIN log l USING (kind, id) ORDER BY 1, 2 FOR UPDATE OF l"""
 
 async def load_rows(connection: Session, named: NamedRows) -> StoredRows:
     """Read and lock the rows that a group names, always in the same order."""
-    stored = StoredRows()
-    if named.tasks:
-        rows = await connection.fetch(_LOAD_TASKS, sorted(named.tasks))
-        stored.tasks = {row[0]: row[1] for row in rows}
-    if named.runs:
-        rows = await connection.fetch(_LOAD_RUNS, sorted(named.runs))
-        stored.runs = {row[0]: row[1] for row in rows}
-    if named.messages:
-        for row in await connection.fetch(_LOAD_MESSAGES, *_columns(named.messages)):
-            key: MessageKey = (row[0], row[1], row[2])
-            stored.messages[key] = StoredMessage(row[3], row[4], row[5], row[6])
-    if named.deliveries or named.delivery_tasks:
-        values = list(named.deliveries), list(named.delivery_tasks)
-        rows = await connection.fetch(_LOAD_DELIVERIES, *values)
-        stored.deliveries = {row[0]: (row[1], row[2], row[3]) for row in rows}
-    if named.records:
-        rows = await connection.fetch(_LOAD_RECORDS, *_columns(named.records))
-        stored.records = {(row[0], row[1]): row[2] for row in rows}
-    if named.logs:
-        rows = await connection.fetch(_LOAD_LOGS, *_columns(named.logs))
-        stored.logs = {(row[0], row[1]): row[2] for row in rows}
-    return stored
+
+    async def load(statement: str, *columns: list[str]) -> list[DatabaseRow]:
+        return await connection.fetch(statement, *columns) if any(columns) else []
+
+    tasks = await load(_LOAD_TASKS, sorted(named.tasks))
+    runs = await load(_LOAD_RUNS, sorted(named.runs))
+    messages = await load(_LOAD_MESSAGES, *_columns(named.messages))
+    names = sorted(named.deliveries), sorted(named.delivery_tasks)
+    deliveries = await load(_LOAD_DELIVERIES, *names)
+    records = await load(_LOAD_RECORDS, *_columns(named.records))
+    logs = await load(_LOAD_LOGS, *_columns(named.logs))
+    return StoredRows(
+        tasks={row[0]: row[1] for row in tasks},
+        runs={row[0]: row[1] for row in runs},
+        messages={(row[0], row[1], row[2]): StoredMessage(*row[3:]) for row in messages},
+        deliveries={row[0]: (row[1], row[2], row[3]) for row in deliveries},
+        records={(row[0], row[1]): row[2] for row in records},
+        logs={(row[0], row[1]): row[2] for row in logs},
+    )
 
 
 def _columns(keys: set[Any]) -> list[list[str]]:
