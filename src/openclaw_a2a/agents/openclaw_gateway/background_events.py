@@ -32,11 +32,7 @@ from openclaw_a2a.agents.openclaw_gateway.history import (
 from openclaw_a2a.agents.openclaw_gateway.media import is_link, omitted_text, workspace_path
 from openclaw_a2a.agents.openclaw_gateway.pending_input import OperatorDetails
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, decode_as
-from openclaw_a2a.agents.openclaw_gateway.runs import (
-    Pause,
-    find_our_session,
-    openclaw_session_key,
-)
+from openclaw_a2a.agents.openclaw_gateway.runs import Pause, find_our_session, openclaw_session_key
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (
     BackgroundEvent,

@@ -17,11 +17,7 @@ from openclaw_a2a.agents.openclaw_gateway.pending_input import (
     resolve_approval,
     resolve_question,
 )
-from openclaw_a2a.agents.openclaw_gateway.run_follower import (
-    RUN_UNKNOWN,
-    RunFollower,
-    RunState,
-)
+from openclaw_a2a.agents.openclaw_gateway.run_follower import RUN_UNKNOWN, RunFollower, RunState
 from openclaw_a2a.agents.openclaw_gateway.runs import Pause, RunRequest, Timeouts
 from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Note
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ApprovalNotFound, ApprovalOver
