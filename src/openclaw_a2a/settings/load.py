@@ -16,6 +16,7 @@ from openclaw_a2a.settings.agents import AddedAgents, add_openclaw_agents, read_
 from openclaw_a2a.settings.cross_checks import (
     check_certificates,
     check_exposure,
+    check_replicas,
     check_routes,
     check_stores,
     follow_hosts,
@@ -251,28 +252,10 @@ def _read_settings(reader: SettingsReader, openclaw: AddedAgents) -> Settings:
     )
     check_routes(settings.accounts, reader)
     check_stores(settings, reader)
-    _check_replicas(settings, reader)
+    check_replicas(settings, reader)
     check_exposure(settings, reader)
     check_certificates(settings, reader)
     return settings
-
-
-def _check_replicas(settings: Settings, reader: SettingsReader) -> None:
-    """Agents that only some replicas have need the names of those."""
-    if not settings.store.replicas:
-        return
-    if not settings.retention.message_seconds:
-        message = (
-            "is needed by store.replicas: a message that two replicas get is known by its id; give "
-            "more than 0"
-        )
-        reader.problem("retention.messageSeconds", message, "replicas")
-    placed = [name for name, agent in settings.agents.items() if agent.replicas]
-    if placed and not settings.store.replica_name:
-        message = (
-            f"is missing; agents.{placed[0]}.replicas says by it which gateways have the agent"
-        )
-        reader.problem("store.replicaName", message, "required")
 
 
 def _read_pairing(reader: SettingsReader) -> bool:
