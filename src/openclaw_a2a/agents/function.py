@@ -12,7 +12,8 @@ import anyio.to_thread
 import msgspec
 
 from openclaw_a2a.agents.adapter import AdapterMetadata, AgentAdapter, EventAgent, closing
-from openclaw_a2a.agents.concurrency import run_shielded
+from openclaw_a2a.agents.concurrency import await_shielded
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
@@ -184,7 +185,7 @@ async def _run_in_thread(call: Callable[[], _Result]) -> _Result:
 
     # A limiter of its own, so that it never waits for a thread.
     thread = anyio.to_thread.run_sync(work, limiter=anyio.CapacityLimiter(1))
-    return await run_shielded("function", thread)
+    return await await_shielded(Supervisor("agents").start("function", thread))
 
 
 @contextlib.contextmanager

@@ -325,9 +325,6 @@ class ToolSettings(Section, frozen=True):
     agent_to_agent: AgentToAgentSettings = AgentToAgentSettings()
 
 
-NO_TOOLS = ToolSettings(http=False, mcp=False)
-
-
 class WebhookSettings(Section, frozen=True, omit_defaults=True):
     """Where the answers for one caller are posted; `token` is a reference, read when needed."""
 
@@ -628,7 +625,7 @@ class Settings(Section, frozen=True):
     push: PushSettings = PushSettings()
     openclaw: JsonObject = {}
     outbound: JsonObject = {}
-    tools: ToolSettings = NO_TOOLS
+    tools: ToolSettings = ToolSettings(http=False, mcp=False)
     response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
     opt: PlanningSettings = PlanningSettings()
     oidc: tuple[OidcSettings, ...] = ()

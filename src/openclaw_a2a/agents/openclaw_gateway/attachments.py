@@ -23,9 +23,6 @@ MAX_IMAGE_BYTES: Final = 6 * 1024 * 1024  # the largest image, when the gateway 
 _MAX_BYTES: Final = 18 * 1024 * 1024
 """All attachments of a message together, when the gateway announces no limit."""
 
-ACCEPTED_TYPES: Final = "PNG, JPEG, GIF and WebP images, and text files in UTF-8"
-"""The files that OpenClaw's HTTP endpoint accepts, for error messages."""
-
 _IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _SIGNATURES: Final = {one: SIGNATURES[one] for one in _IMAGE_TYPES}
 _SAME_TYPE: Final = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg"}
@@ -83,7 +80,8 @@ def build_attachments(
         if only_images and not file.is_image:
             raise AgentFailed(
                 f"The file in {file.name} is {file.type}, which OpenClaw does not accept over HTTP;"
-                f" it accepts {ACCEPTED_TYPES}. Send it as one of these, or as a link."
+                " it accepts PNG, JPEG, GIF and WebP images, and text files in UTF-8. Send it as"
+                " one of these, or as a link."
             )
         attached_bytes += size
         if file.is_image and size > max_image_bytes:
