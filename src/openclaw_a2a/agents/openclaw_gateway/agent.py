@@ -246,11 +246,10 @@ class OpenClawGatewayAgent(EventAgent):
         if self._options.road == "http":
             return None
         connection, timeout_s = self._get_connection(), self._options.connect_seconds
-        if _may_be_started(turn):
-            await connection.wait_connected(max(timeout_s, self._timeouts.reconnect_s))
-            return connection
-        if self._options.road == "websocket":
-            await connection.wait_connected(timeout_s)
+        is_started = _may_be_started(turn)
+        if is_started or self._options.road == "websocket":
+            wait_s = max(timeout_s, self._timeouts.reconnect_s) if is_started else timeout_s
+            await connection.wait_connected(wait_s)
             return connection
         try:
             await connection.wait_connected(min(timeout_s, _BEFORE_HTTP_S))

@@ -149,7 +149,7 @@ class RunFollower:
         # a restart of OpenClaw in between cannot be ruled out.
         self._boot_id: str | None = None
         """The gateway process in which the run was started; None when that is unknown."""
-        self._noted: set[str] = set()  # notices that the caller has received
+        self._is_restart_noted = False
         self.operator_approvals: set[str] = set()
         """The approvals that the operator decides; the caller knows that it waits for them."""
 
@@ -241,7 +241,7 @@ class RunFollower:
         # set.
         self._run_request = None
         is_restarted = isinstance(item, Reconnected) and item.is_restarted
-        return [*(self._note_once(RESTARTED) if is_restarted else ()), *await self._look_up()]
+        return [*(self._note_restart() if is_restarted else ()), *await self._look_up()]
 
     async def _handle_timeout(self) -> Sequence[AgentEvent]:
         # In RUNNING this is a long silence. The run may have ended while its event was lost on the
@@ -407,7 +407,7 @@ class RunFollower:
         self.enter(RunState.RUNNING)
         # A fresh one: the resumed run counts its messages and tool calls from the start.
         self._translator = EventTranslator(self._connection, self._request.session)
-        return [*ended, *self._note_once(RESTARTED), *await self._look_up()]
+        return [*ended, *self._note_restart(), *await self._look_up()]
 
     async def _await_recovery(self, history: SessionHistory) -> Sequence[AgentEvent]:
         """Wait for a run that was accepted but is not shown as active; fail it after `recovery_s`.
@@ -553,11 +553,9 @@ class RunFollower:
         self.enter(RunState.FAILED)
         return (Failed(reason or "OpenClaw ended the run and gave no reason."),)
 
-    def _note_once(self, text: str) -> Sequence[AgentEvent]:
-        if text in self._noted:
-            return ()
-        self._noted.add(text)
-        return (Note(text),)
+    def _note_restart(self) -> Sequence[AgentEvent]:
+        is_new, self._is_restart_noted = not self._is_restart_noted, True
+        return (Note(RESTARTED),) if is_new else ()
 
     # ---------------------------------------------------------------- stopping
 
