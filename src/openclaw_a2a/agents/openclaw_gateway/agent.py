@@ -21,12 +21,12 @@ from openclaw_a2a.agents.openclaw_gateway.connection import (
 from openclaw_a2a.agents.openclaw_gateway.handshake import ConnectFailed, GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.http_fallback import list_agents_over_http, run_over_http
 from openclaw_a2a.agents.openclaw_gateway.pending_input import (
-    OperatorDetails,
     list_pending_approvals,
     resolve_approval,
     to_approval,
 )
 from openclaw_a2a.agents.openclaw_gateway.protocol import RUN_EVENTS
+from openclaw_a2a.agents.openclaw_gateway.redaction import ApprovalRedactor
 from openclaw_a2a.agents.openclaw_gateway.run_follower import RunFollower
 from openclaw_a2a.agents.openclaw_gateway.runs import (
     RUN_PREFIX,
@@ -197,7 +197,7 @@ class OpenClawGatewayAgent(EventAgent):
             return events
         workspace = self._agents.workspace(agent_id)
         approvals: Mapping[str, str] = {} if connection is None else connection.runs.approvals
-        return OperatorDetails(workspace, approvals).hide(events)
+        return ApprovalRedactor(workspace, approvals).redact(events)
 
     def _leaves(self, turn: Turn) -> bool:
         return self._is_detached or self._is_left.get(turn.run_id, False)
