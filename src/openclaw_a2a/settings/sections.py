@@ -396,10 +396,8 @@ class PolicyRuleSettings(Section, frozen=True):
     ] = 0
     hours: Annotated[
         str,
-        Meta(
-            pattern=r"^((?:[01]?[0-9]|2[0-3])-(?:[01]?[0-9]|2[0-4]))?$",
-            description='Hours of the day in UTC, such as "22-6"; empty: any.',
-        ),
+        Meta(pattern=r"^((?:[01]?[0-9]|2[0-3])-(?:[01]?[0-9]|2[0-4]))?$"),
+        about('Hours of the day in UTC, such as "22-6"; empty: any.'),
     ] = ""
     days: Annotated[
         tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...],

@@ -58,53 +58,39 @@ from openclaw_a2a.ports import (
     SessionMessage,
     SessionPresence,
 )
-
-_MAX_INT = 2**31 - 1
-
-_DEFAULT_URL = "ws://127.0.0.1:18789"  # the default address of an OpenClaw gateway
+from openclaw_a2a.settings.sections import Count, Seconds, Section, about
 
 
-class OpenClawGatewayOptions(
-    msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True
-):
+class OpenClawGatewayOptions(Section, frozen=True):
     """Which OpenClaw, which of its agents, and how it is reached."""
 
     url: Annotated[
-        str, Meta(pattern=r"^(wss?|https?)://", description="Address of the OpenClaw gateway.")
-    ] = _DEFAULT_URL
+        str, Meta(pattern=r"^(wss?|https?)://"), about("Address of the OpenClaw gateway.")
+    ] = "ws://127.0.0.1:18789"
     token: Annotated[
         str,
-        Meta(
-            pattern=r"^((env|file|openclaw-config):.+)?$",
-            description="Where its token is: env:NAME or file:PATH.",
-        ),
+        Meta(pattern=r"^((env|file|openclaw-config):.+)?$"),
+        about("Where its token is: env:NAME or file:PATH."),
     ] = ""
     device_key: Annotated[
         str,
-        Meta(
-            pattern=r"^(file:.+)?$",
-            description="Ed25519 key of this device, file:PATH; for gateways that want pairing.",
-        ),
+        Meta(pattern=r"^(file:.+)?$"),
+        about("Ed25519 key of this device, file:PATH; for gateways that want pairing."),
     ] = ""
-    agent_id: Annotated[
-        str, Meta(description="OpenClaw's agent; left out when OpenClaw has only one.")
-    ] = ""
+    agent_id: Annotated[str, about("OpenClaw's agent; left out when OpenClaw has only one.")] = ""
     thinking: Annotated[
-        str, Meta(description="Thinking level of a turn; left out: OpenClaw's own choice.")
+        str, about("Thinking level of a turn; left out: OpenClaw's own choice.")
     ] = ""
     timeout_seconds: Annotated[
-        Annotated[int, Meta(ge=1, le=_MAX_INT)] | None,
-        Meta(description="When OpenClaw gives a turn up; left out: its own limit."),
+        Count | None, about("When OpenClaw gives a turn up; left out: its own limit.")
     ] = None
-    connect_seconds: Annotated[
-        float, Meta(gt=0, le=_MAX_INT, description="How long a turn waits for the connection.")
-    ] = 15.0
+    connect_seconds: Annotated[Seconds, about("How long a turn waits for the connection.")] = 15.0
     extra_system_prompt: Annotated[
-        str, Meta(description="Added to the agent's system prompt in every turn.")
+        str, about("Added to the agent's system prompt in every turn.")
     ] = ""
     road: Annotated[
         Literal["auto", "websocket", "http"],
-        Meta(description="How it is reached; auto takes HTTP where only that is open."),
+        about("How it is reached; auto takes HTTP where only that is open."),
     ] = "auto"
 
     @property
