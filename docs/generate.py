@@ -25,9 +25,9 @@ from msgspec import inspect as kinds
 
 import openclaw_a2a
 from openclaw_a2a import agents
-from openclaw_a2a.agents import CommandOptions
 from openclaw_a2a.agents.openclaw_cli.command import OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_gateway.agent import OpenClawGatewayOptions
+from openclaw_a2a.agents.process.command_agent import CommandOptions
 from openclaw_a2a.cli.dispatch import build_commands
 from openclaw_a2a.model import agent_event, errors
 from openclaw_a2a.model.errors import AgentError, CallerError, GatewayError, GatewayFault

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openclaw_a2a.agents import EchoAgent
+from openclaw_a2a.agents.echo import EchoAgent
 from openclaw_a2a.model.agent_event import Reply, TextDelta
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.ports import Recovery

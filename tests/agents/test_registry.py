@@ -7,14 +7,10 @@ import anyio
 import msgspec
 import pytest
 
-from openclaw_a2a.agents import (
-    AgentRegistry,
-    CommandAgent,
-    EchoAgent,
-    adapter_names,
-    build_agent,
-    register_adapter,
-)
+from openclaw_a2a.agents import AgentRegistry, build_agent, register_adapter
+from openclaw_a2a.agents.echo import EchoAgent
+from openclaw_a2a.agents.process.command_agent import CommandAgent
+from openclaw_a2a.agents.registry import adapter_names
 from openclaw_a2a.model.errors import AgentUnavailable, SettingsInvalid
 
 ADAPTERS = ("callable", "command", "echo", "openclaw", "openclaw-gateway")
@@ -163,7 +159,7 @@ def installed(tmp_path, monkeypatch):
         "broken = greeting_adapter_missing:Greeting\n"
     )
     (tmp_path / "greeting_adapter.py").write_text(
-        "from openclaw_a2a.agents import EchoAgent\nclass Greeting(EchoAgent):\n    pass\n"
+        "from openclaw_a2a.agents.echo import EchoAgent\nclass Greeting(EchoAgent):\n    pass\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()

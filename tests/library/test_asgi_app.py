@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from openclaw_a2a import AgentAdapter, to_a2a
-from openclaw_a2a.agents import EchoAgent
+from openclaw_a2a.agents.echo import EchoAgent
 from openclaw_a2a.model.agent_event import InputRequired, TextDelta
 from openclaw_a2a.store import create_store
 

@@ -11,8 +11,9 @@ import httpx2
 import pytest
 
 from openclaw_a2a import AgentAdapter, load_a2a_agent, load_adapter, register_adapter
-from openclaw_a2a.agents import EchoAgent, adapter_names, build_agent
-from openclaw_a2a.agents.registry import find_adapter
+from openclaw_a2a.agents import build_agent
+from openclaw_a2a.agents.echo import EchoAgent
+from openclaw_a2a.agents.registry import adapter_names, find_adapter
 from openclaw_a2a.app import build_app
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.settings import load_settings

@@ -6,12 +6,8 @@ import pytest
 
 from openclaw_a2a.model.errors import Problem
 from openclaw_a2a.model.skill import Parameter, Skill
-from openclaw_a2a.settings import (
-    AgentToAgentSettings,
-    ResponseRoutingSettings,
-    WebhookSettings,
-    effective_settings,
-)
+from openclaw_a2a.settings import WebhookSettings, effective_settings
+from openclaw_a2a.settings.sections import AgentToAgentSettings, ResponseRoutingSettings
 
 RESEARCH = {
     "name": "research",

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from platformdirs import user_config_path
 
 from openclaw_a2a.model.errors import SettingsInvalid
-from openclaw_a2a.settings import LoadedSettings, StoreKind, ToolSettings, load_settings
+from openclaw_a2a.settings import LoadedSettings, StoreKind, load_settings
+from openclaw_a2a.settings.sections import ToolSettings
 
 SMALL = st.text(max_size=12)
 JSON = st.recursive(

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_a2a.settings import PlanningSettings, effective_settings
+from openclaw_a2a.settings import effective_settings
+from openclaw_a2a.settings.sections import PlanningSettings
 
 TWO_AGENTS = {"agents": {"main": {"adapter": "echo"}, "thinker": {"adapter": "echo"}}}
 

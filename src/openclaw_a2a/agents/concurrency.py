@@ -2,15 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 from weakref import WeakValueDictionary
 
 import anyio
 import anyio.lowlevel
-
-from openclaw_a2a.engine.supervisor import Supervisor
 
 HeldSlot = asyncio.Future[None]
 """One holder's slot in a queue: done when the holder is admitted."""
@@ -69,16 +67,11 @@ def queue_for(name: str, new_queue: _Queue) -> _Queue:
     return cast("_Queue", _queues.setdefault(key, new_queue))  # a name has one kind of queue
 
 
-async def run_shielded(name: str, work: Coroutine[Any, Any, _Result]) -> _Result:
-    """The result of `work`, which runs to its end even when the caller is cancelled.
+async def await_shielded(work: asyncio.Task[_Result]) -> _Result:
+    """The result of a task, which runs to its end even when the caller is cancelled.
 
     A cancellation that arrives meanwhile is raised afterwards, unless the work itself failed.
     """
-    return await await_shielded(Supervisor("agents").start(name, work))
-
-
-async def await_shielded(work: asyncio.Task[_Result]) -> _Result:
-    """The result of a task that has begun already; otherwise as `run_shielded`."""
     cancellation: asyncio.CancelledError | None = None
     # The scope holds off cancel scopes of anyio; the loop holds off a bare `Task.cancel()`.
     with anyio.CancelScope(shield=True):

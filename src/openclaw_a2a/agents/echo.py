@@ -10,12 +10,13 @@ from openclaw_a2a.agents.adapter import EventAgent
 from openclaw_a2a.model.agent_event import AgentEvent, Reply, TextDelta
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.settings.sections import Section
 
 _WORD = re.compile(r"\S+\s*|\s+")
 _MOST_PIECES = 64
 
 
-class EchoOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class EchoOptions(Section, frozen=True):
     """The echo agent has no options."""
 
 

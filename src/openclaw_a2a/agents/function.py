@@ -12,7 +12,8 @@ import anyio.to_thread
 import msgspec
 
 from openclaw_a2a.agents.adapter import AdapterMetadata, AgentAdapter, EventAgent, closing
-from openclaw_a2a.agents.concurrency import run_shielded
+from openclaw_a2a.agents.concurrency import await_shielded
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
@@ -23,7 +24,6 @@ from openclaw_a2a.model.agent_event import (
     TextDelta,
     TextPreview,
 )
-from openclaw_a2a.model.card import AgentProfile
 from openclaw_a2a.model.errors import AgentFailed, GatewayError, SettingsInvalid
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.model.message import Part
@@ -137,6 +137,7 @@ class CallableAdapter(CallableAgent):
     """
 
     transcript_type: ClassVar[type[Transcript] | None] = AgentAdapter.transcript_type
+    profile = AgentAdapter.profile
 
     def __init__(
         self, function: Callable[..., Json] | str, name: str = "", description: str = ""
@@ -151,11 +152,6 @@ class CallableAdapter(CallableAgent):
         async with closing(super().run(turn)) as events:
             async for event in events:
                 yield event
-
-    def profile(self) -> AgentProfile:
-        """The name and the description of the function."""
-        metadata = self.get_metadata()
-        return AgentProfile(metadata.name, metadata.description)
 
     def get_metadata(self) -> AdapterMetadata:
         """The name and description of the settings, else those of the function."""
@@ -189,7 +185,7 @@ async def _run_in_thread(call: Callable[[], _Result]) -> _Result:
 
     # A limiter of its own, so that it never waits for a thread.
     thread = anyio.to_thread.run_sync(work, limiter=anyio.CapacityLimiter(1))
-    return await run_shielded("function", thread)
+    return await await_shielded(Supervisor("agents").start("function", thread))
 
 
 @contextlib.contextmanager

@@ -205,9 +205,7 @@ class AccountReader:
 
     def _members(self) -> JsonObject:
         """The members that are read leniently, the input modes and the skills."""
-        modes = self._values.get("defaultInputModes")
-        strict = ("allowedAgents", "allowedSkills")
-        lenient = {key: value for key, value in self._values.items() if key not in strict}
+        lenient, modes = dict(self._values), self._values.get("defaultInputModes")
         if is_list(modes):
             del lenient["defaultInputModes"]
         members = read_leniently(AccountKeys, self._path, lenient, collector=self._reader)
@@ -280,12 +278,9 @@ class AccountReader:
         return main if main in agents else next(iter(agents))
 
     def _choice(self, key: str, default: _Choice) -> _Choice:
+        place = join_path(self._path, key)
         value = self._values.get(key, default.value)
-        for member in type(default):
-            if isinstance(value, str) and value.strip() == member.value:
-                return member
-        self._problem(key, one_of(values_of(type(default))), "enum")
-        return default
+        return read_choice(type(default), place, value, self._reader) or default
 
     def _task_store(self) -> StoreSettings | None:
         if "taskStore" not in self._values:
@@ -296,7 +291,8 @@ class AccountReader:
             return None
         place = join_path(self._path, "taskStore")
         self._reader.unknown_keys(place, value, names_of(TaskStoreKeys))
-        kind = read_store_kind(place, value, StoreKind.MEMORY, self._reader)
+        given = value.get("kind", "memory")
+        kind = read_choice(StoreKind, join_path(place, "kind"), given, self._reader)
         if kind is None or kind is StoreKind.MEMORY:
             return StoreSettings(kind=StoreKind.MEMORY)
         if kind is StoreKind.POSTGRES:
@@ -314,12 +310,11 @@ class AccountReader:
         return StoreSettings(kind=kind, path=path) if path else None
 
 
-def read_store_kind(
-    path: str, values: JsonObject, default: StoreKind, collector: ProblemCollector
-) -> StoreKind | None:
-    """The kind of a store; None, with a problem, when it is not supported."""
-    value = values.get("kind", default.value)
-    if not isinstance(value, str) or value.strip() not in values_of(StoreKind):
-        collector.problem(join_path(path, "kind"), one_of(values_of(StoreKind)), "enum")
-        return None
-    return StoreKind(value.strip())
+def read_choice(
+    kind: type[_Choice], path: str, value: Json, collector: ProblemCollector
+) -> _Choice | None:
+    """The member with this value; None, with a problem, when there is none."""
+    if isinstance(value, str) and value.strip() in values_of(kind):
+        return kind(value.strip())
+    collector.problem(path, one_of(values_of(kind)), "enum")
+    return None

@@ -38,7 +38,6 @@ from openclaw_a2a.settings.tokens import absolute_reference, is_reference, warn_
 
 OPENCLAW_ADAPTER = "openclaw-gateway"
 _DEFAULT = "default"
-_ACCOUNTS = ("channels", "a2a", "accounts")
 _ACCOUNT_DEFAULTS: JsonObject = {
     "agentStyle": "task-generating",
     "maxBodyBytes": 26_214_400,
@@ -77,7 +76,7 @@ def add_openclaw_agents(reader: SettingsReader) -> AddedAgents:
     for warning in found.warnings:
         reader.warning("openclaw", warning, "openclaw")
     exposed = _exposed(found, section, reader)
-    configured = object_at(values, *_ACCOUNTS)
+    configured = object_at(values, "channels", "a2a", "accounts")
     if configured and not has_section:
         # Only agents that an account uses, by name or as the default.
         named = [one.get("defaultAgentId") for one in configured.values() if is_object(one)]

@@ -138,6 +138,24 @@ def check_stores(settings: Settings, reader: SettingsReader) -> None:
         )
 
 
+def check_replicas(settings: Settings, reader: SettingsReader) -> None:
+    """Check the settings that several gateways on one store depend on."""
+    if not settings.store.replicas:
+        return
+    if not settings.retention.message_seconds:
+        message = (
+            "is needed by store.replicas: a message that two replicas get is known by its id; give "
+            "more than 0"
+        )
+        reader.problem("retention.messageSeconds", message, "replicas")
+    placed = [name for name, agent in settings.agents.items() if agent.replicas]
+    if placed and not settings.store.replica_name:
+        message = (
+            f"is missing; agents.{placed[0]}.replicas says by it which gateways have the agent"
+        )
+        reader.problem("store.replicaName", message, "required")
+
+
 def read_issuers(
     reader: SettingsReader, accounts: Iterable[Account], agents: Collection[str]
 ) -> tuple[OidcSettings, ...]:

@@ -11,11 +11,12 @@ import msgspec
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object, object_at
-from openclaw_a2a.settings.accounts import read_accounts, read_store_kind
+from openclaw_a2a.settings.accounts import read_accounts, read_choice
 from openclaw_a2a.settings.agents import AddedAgents, add_openclaw_agents, read_agents
 from openclaw_a2a.settings.cross_checks import (
     check_certificates,
     check_exposure,
+    check_replicas,
     check_routes,
     check_stores,
     follow_hosts,
@@ -251,28 +252,10 @@ def _read_settings(reader: SettingsReader, openclaw: AddedAgents) -> Settings:
     )
     check_routes(settings.accounts, reader)
     check_stores(settings, reader)
-    _check_replicas(settings, reader)
+    check_replicas(settings, reader)
     check_exposure(settings, reader)
     check_certificates(settings, reader)
     return settings
-
-
-def _check_replicas(settings: Settings, reader: SettingsReader) -> None:
-    """Agents that only some replicas have need the names of those."""
-    if not settings.store.replicas:
-        return
-    if not settings.retention.message_seconds:
-        message = (
-            "is needed by store.replicas: a message that two replicas get is known by its id; give "
-            "more than 0"
-        )
-        reader.problem("retention.messageSeconds", message, "replicas")
-    placed = [name for name, agent in settings.agents.items() if agent.replicas]
-    if placed and not settings.store.replica_name:
-        message = (
-            f"is missing; agents.{placed[0]}.replicas says by it which gateways have the agent"
-        )
-        reader.problem("store.replicaName", message, "required")
 
 
 def _read_pairing(reader: SettingsReader) -> bool:
@@ -315,7 +298,7 @@ def _read_server(reader: SettingsReader) -> ServerSettings:
 
 def _read_store(reader: SettingsReader, data: Path) -> StoreSettings:
     values = reader.read_object("store")
-    kind = read_store_kind("store", values, StoreKind.SQLITE, reader)
+    kind = read_choice(StoreKind, "store.kind", values.get("kind", "sqlite"), reader)
     if kind is StoreKind.POSTGRES:
         return _read_database(reader)
     reader.check_keys("store", StoreKeys)

@@ -286,7 +286,6 @@ class OpenClawAgent(msgspec.Struct, frozen=True):
     id: AgentId
     name: str = ""
     description: str = ""
-    workspace: str = ""
     is_default: bool = False
 
     @property
@@ -419,7 +418,6 @@ def _agent(config: OpenClawConfig, agent_id: AgentId, values: JsonObject) -> Ope
         id=agent_id,
         name=_one_line(name),
         description=_one_line(description),
-        workspace=config.fill(values.get("workspace")) or "",
         is_default=values.get("default") is True,
     )
 

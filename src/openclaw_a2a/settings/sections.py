@@ -59,7 +59,7 @@ _MOST = 2**31 - 1
 
 Count = Annotated[int, Meta(ge=1, le=_MOST)]
 Seconds = Annotated[float, Meta(gt=0, le=_MOST)]
-Wait = Annotated[float, Meta(ge=0, le=_MOST)]
+Amount = Annotated[float, Meta(ge=0, le=_MOST)]
 Text = Annotated[str, Meta(min_length=1)]
 
 
@@ -91,7 +91,7 @@ class ServerSettings(Section, frozen=True):
             "of client certificates are believed, from no other client."
         ),
     ] = ()
-    stop_seconds: Annotated[Wait, about("How long runs may continue after a stop.")] = 10.0
+    stop_seconds: Annotated[Amount, about("How long runs may continue after a stop.")] = 10.0
     heartbeat_seconds: Annotated[Seconds, about("Pause between stream comments.")] = 15.0
     header_seconds: Annotated[Seconds, about("Time a request's headers have to arrive.")] = 10.0
     body_seconds: Annotated[Seconds, about("Time a request's body has to arrive.")] = 30.0
@@ -181,8 +181,8 @@ class Limits(Section, frozen=True):
     per_peer_held: Annotated[
         Count, about("Tasks of one peer that wait for the operator's approval.")
     ] = 16
-    per_peer_rate: Annotated[Wait, about("Requests of one peer a second; 0: any.")] = 200.0
-    per_peer_requests: Annotated[Wait, about("Requests of one peer a minute; 0: any.")] = 6000.0
+    per_peer_rate: Annotated[Amount, about("Requests of one peer a second; 0: any.")] = 200.0
+    per_peer_requests: Annotated[Amount, about("Requests of one peer a minute; 0: any.")] = 6000.0
     session_queue: Annotated[Count, about("Waiting runs of one session.")] = 100
     streams: Annotated[Count, about("Open streams.")] = 5000
     per_peer_streams: Annotated[
@@ -261,7 +261,7 @@ class RetentionSettings(Section, frozen=True):
         1_000_000
     )
     message_seconds: Annotated[
-        Wait,
+        Amount,
         about("How long message ids are known; 0: not at all, all messages are new (no replicas)."),
     ] = 86_400
     objective_seconds: Annotated[
@@ -325,9 +325,6 @@ class ToolSettings(Section, frozen=True):
     agent_to_agent: AgentToAgentSettings = AgentToAgentSettings()
 
 
-NO_TOOLS = ToolSettings(http=False, mcp=False)
-
-
 class WebhookSettings(Section, frozen=True, omit_defaults=True):
     """Where the answers for one caller are posted; `token` is a reference, read when needed."""
 
@@ -371,7 +368,7 @@ class PlanningSettings(Section, frozen=True):
         int, Meta(ge=0, le=100, description="How often a step that failed is tried again.")
     ] = 0
     backoff_seconds: Annotated[
-        Wait, about("Pause before the first retry; it doubles with each.")
+        Amount, about("Pause before the first retry; it doubles with each.")
     ] = 5.0
     tools: Annotated[bool, about("Offer the tools with which agents plan.")] = False
     planner: Annotated[str, about("The agent that makes plans for objectives without any.")] = ""
@@ -399,10 +396,8 @@ class PolicyRuleSettings(Section, frozen=True):
     ] = 0
     hours: Annotated[
         str,
-        Meta(
-            pattern=r"^((?:[01]?[0-9]|2[0-3])-(?:[01]?[0-9]|2[0-4]))?$",
-            description='Hours of the day in UTC, such as "22-6"; empty: any.',
-        ),
+        Meta(pattern=r"^((?:[01]?[0-9]|2[0-3])-(?:[01]?[0-9]|2[0-4]))?$"),
+        about('Hours of the day in UTC, such as "22-6"; empty: any.'),
     ] = ""
     days: Annotated[
         tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...],
@@ -628,7 +623,7 @@ class Settings(Section, frozen=True):
     push: PushSettings = PushSettings()
     openclaw: JsonObject = {}
     outbound: JsonObject = {}
-    tools: ToolSettings = NO_TOOLS
+    tools: ToolSettings = ToolSettings(http=False, mcp=False)
     response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
     opt: PlanningSettings = PlanningSettings()
     oidc: tuple[OidcSettings, ...] = ()

@@ -33,7 +33,6 @@ def test_the_agents_are_read_with_the_default_first() -> None:
                 name="Clawd",
                 description="An OpenClaw agent: space lobster.",
                 workspace="/w/main",
-                is_default=True,
             ),
             GatewayAgent(id="helper", workspace="/w/helper"),
         )

@@ -22,7 +22,7 @@ from tests.agents.openclaw_gateway.scripted_gateway import (
 )
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
-from openclaw_a2a.agents.openclaw_gateway.pending_input import OperatorDetails
+from openclaw_a2a.agents.openclaw_gateway.redaction import ApprovalRedactor
 from openclaw_a2a.agents.openclaw_gateway.runs import Timeouts
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
@@ -553,11 +553,11 @@ words = st.sampled_from([ID, ID[:8], FOLDER, CWD, "3f", "/srv/op", "gateway id="
 
 @given(st.lists(words, max_size=6).map("".join), st.lists(st.integers(0, 200), max_size=6))
 def test_streamed_text_hides_the_same_wherever_it_is_cut(text: str, cuts: list[int]) -> None:
-    whole = OperatorDetails(FOLDER, {ID: CWD}).hide_in_parts((Part(text=text),))[0].text or ""
-    details = OperatorDetails(FOLDER, {ID: CWD})
+    whole = ApprovalRedactor(FOLDER, {ID: CWD}).redact_parts((Part(text=text),))[0].text or ""
+    redactor = ApprovalRedactor(FOLDER, {ID: CWD})
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
     steps = [TextDelta(text[start:end]) for start, end in pairwise(places)]
-    events = [event for step in [*steps, MessageEnd()] for event in details.show(step)]
+    events = [event for step in [*steps, MessageEnd()] for event in redactor.redact_event(step)]
     assert events.pop() == MessageEnd()
     shown = "".join(event.text for event in events if isinstance(event, TextDelta))
     assert [one for one in (ID[:8], FOLDER, CWD) if one in shown] == []

@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 from tests.agents.processes import is_alive_or_ours
 
-from openclaw_a2a.agents import CommandAgent, CommandOptions
+from openclaw_a2a.agents.process.command_agent import CommandAgent, CommandOptions
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

@@ -12,9 +12,9 @@ import anyio.to_thread
 import psutil
 import pytest
 
-from openclaw_a2a.agents import CommandAgent, CommandOptions
 from openclaw_a2a.agents.process import tree
 from openclaw_a2a.agents.process.child import ProcessSpec, start_process
+from openclaw_a2a.agents.process.command_agent import CommandAgent, CommandOptions
 from openclaw_a2a.model.errors import AgentFailed
 
 STUBBORN = """

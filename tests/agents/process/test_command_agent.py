@@ -8,7 +8,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from openclaw_a2a.agents import CommandAgent, CommandOptions
+from openclaw_a2a.agents.process.command_agent import CommandAgent, CommandOptions
 from openclaw_a2a.model.agent_event import TextDelta
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.ports import Recovery

@@ -9,8 +9,13 @@ import msgspec
 import pyjson5
 import pytest
 
-from openclaw_a2a.agents import CommandAgent, CommandOptions, build_agent
-from openclaw_a2a.agents.process.command_agent import OutputLine, parse_line
+from openclaw_a2a.agents import build_agent
+from openclaw_a2a.agents.process.command_agent import (
+    CommandAgent,
+    CommandOptions,
+    OutputLine,
+    parse_line,
+)
 from openclaw_a2a.model.agent_event import InputRequired, Note, Reply, TextDelta
 
 PAGE = (Path(__file__).parents[3] / "docs/howto/serve-a-program.md").read_text(encoding="utf-8")

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.agents import CommandAgent, CommandOptions
-from openclaw_a2a.agents.process.command_agent import parse_line
+from openclaw_a2a.agents.process.command_agent import CommandAgent, CommandOptions, parse_line
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
     Failed,

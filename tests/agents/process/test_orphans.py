@@ -13,8 +13,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from openclaw_a2a.agents import CommandAgent, CommandOptions
 from openclaw_a2a.agents.process.child import ProcessSpec, start_process
+from openclaw_a2a.agents.process.command_agent import CommandAgent, CommandOptions
 from openclaw_a2a.agents.process.tree import TAG_VARIABLE, end_orphans, new_tag
 from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.ports import SupportsOrphanCleanup
@@ -143,7 +143,7 @@ def test_gateway_that_an_orphan_started_does_not_end_itself(tmp_path):
     renewal = f"""
 import os, subprocess, sys
 import anyio
-from openclaw_a2a.agents import CommandAgent, CommandOptions
+from openclaw_a2a.agents.process.command_agent import CommandAgent, CommandOptions
 from openclaw_a2a.agents.process.child import ProcessSpec, start_process
 from openclaw_a2a.model.ids import RunId
 

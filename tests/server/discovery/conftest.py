@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from openclaw_a2a.agents import EchoAgent
+from openclaw_a2a.agents.echo import EchoAgent
 from openclaw_a2a.app import Gateway, build_app
 from openclaw_a2a.model.card import AgentProfile, AgentSkill
 from openclaw_a2a.settings import load_settings

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from openclaw_a2a.agents import EchoAgent
+from openclaw_a2a.agents.echo import EchoAgent
 
 REASON = "OpenClaw at ws://127.0.0.1:1 cannot be reached; start its gateway: openclaw gateway run."
 HELPER = {"channels.a2a.accounts.helper": {"defaultAgentId": "helper"}}

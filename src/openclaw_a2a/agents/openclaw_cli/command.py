@@ -5,53 +5,40 @@ from collections.abc import Iterable
 from typing import Annotated, Literal, get_args
 
 import msgspec
-from msgspec import Meta
 
 from openclaw_a2a.engine.transcript.assistant_message import replace_lone_surrogates
 from openclaw_a2a.model.ids import SessionKey
 from openclaw_a2a.model.message import Part
+from openclaw_a2a.settings.sections import Amount, Count, Seconds, Section, Text, about
 
 Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh"]
 THINKING_LEVELS: tuple[str, ...] = get_args(Thinking)  # the levels that `--thinking` may be given
 
 GatewayMode = bool | Literal["auto"]
 
-_MOST = 2**31 - 1
 
-
-class OpenClawCliOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class OpenClawCliOptions(Section, frozen=True):
     """How to run the `openclaw` command for a turn."""
 
     agent_id: Annotated[
-        str,
-        Meta(description="Which OpenClaw agent answers; left out: the one with this agent's id."),
+        str, about("Which OpenClaw agent answers; left out: the one with this agent's id.")
     ] = ""
-    thinking: Annotated[Thinking, Meta(description="How hard the model thinks.")] = "low"
-    timeout: Annotated[
-        float, Meta(gt=0, le=_MOST, description="How many seconds one turn may take.")
-    ] = 300.0
-    openclaw_path: Annotated[
-        str, Meta(min_length=1, description="The `openclaw` program, by name or path.")
-    ] = "openclaw"
-    working_directory: Annotated[
-        str, Meta(description="Directory to run in; left out: the gateway's.")
-    ] = ""
-    env: Annotated[
-        dict[str, str], Meta(description="Variables added to the gateway's own environment.")
-    ] = {}
+    thinking: Annotated[Thinking, about("How hard the model thinks.")] = "low"
+    timeout: Annotated[Seconds, about("How many seconds one turn may take.")] = 300.0
+    openclaw_path: Annotated[Text, about("The `openclaw` program, by name or path.")] = "openclaw"
+    working_directory: Annotated[str, about("Directory to run in; left out: the gateway's.")] = ""
+    env: Annotated[dict[str, str], about("Variables added to the gateway's own environment.")] = (
+        msgspec.field(default_factory=dict)
+    )
     gateway_mode: Annotated[
         GatewayMode,
-        Meta(
-            description="Ask a running OpenClaw gateway (true), never (false), or only when one"
-            " holds the state directory (auto)."
+        about(
+            "Ask a running OpenClaw gateway (true), never (false), or only when one holds the state"
+            " directory (auto)."
         ),
     ] = "auto"
-    max_output_bytes: Annotated[int, Meta(ge=1, le=_MOST, description="Most a turn may write.")] = (
-        64 * 1024 * 1024
-    )
-    kill_grace_seconds: Annotated[
-        float, Meta(ge=0, le=_MOST, description="Time between SIGTERM and SIGKILL.")
-    ] = 4.0
+    max_output_bytes: Annotated[Count, about("Most a turn may write.")] = 64 * 1024 * 1024
+    kill_grace_seconds: Annotated[Amount, about("Time between SIGTERM and SIGKILL.")] = 4.0
 
 
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")

@@ -21,12 +21,12 @@ from openclaw_a2a.agents.openclaw_gateway.connection import (
 from openclaw_a2a.agents.openclaw_gateway.handshake import ConnectFailed, GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.http_fallback import list_agents_over_http, run_over_http
 from openclaw_a2a.agents.openclaw_gateway.pending_input import (
-    OperatorDetails,
     list_pending_approvals,
     resolve_approval,
     to_approval,
 )
 from openclaw_a2a.agents.openclaw_gateway.protocol import RUN_EVENTS
+from openclaw_a2a.agents.openclaw_gateway.redaction import ApprovalRedactor
 from openclaw_a2a.agents.openclaw_gateway.run_follower import RunFollower
 from openclaw_a2a.agents.openclaw_gateway.runs import (
     RUN_PREFIX,
@@ -58,53 +58,39 @@ from openclaw_a2a.ports import (
     SessionMessage,
     SessionPresence,
 )
-
-_MAX_INT = 2**31 - 1
-
-_DEFAULT_URL = "ws://127.0.0.1:18789"  # the default address of an OpenClaw gateway
+from openclaw_a2a.settings.sections import Count, Seconds, Section, about
 
 
-class OpenClawGatewayOptions(
-    msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True
-):
+class OpenClawGatewayOptions(Section, frozen=True):
     """Which OpenClaw, which of its agents, and how it is reached."""
 
     url: Annotated[
-        str, Meta(pattern=r"^(wss?|https?)://", description="Address of the OpenClaw gateway.")
-    ] = _DEFAULT_URL
+        str, Meta(pattern=r"^(wss?|https?)://"), about("Address of the OpenClaw gateway.")
+    ] = "ws://127.0.0.1:18789"
     token: Annotated[
         str,
-        Meta(
-            pattern=r"^((env|file|openclaw-config):.+)?$",
-            description="Where its token is: env:NAME or file:PATH.",
-        ),
+        Meta(pattern=r"^((env|file|openclaw-config):.+)?$"),
+        about("Where its token is: env:NAME or file:PATH."),
     ] = ""
     device_key: Annotated[
         str,
-        Meta(
-            pattern=r"^(file:.+)?$",
-            description="Ed25519 key of this device, file:PATH; for gateways that want pairing.",
-        ),
+        Meta(pattern=r"^(file:.+)?$"),
+        about("Ed25519 key of this device, file:PATH; for gateways that want pairing."),
     ] = ""
-    agent_id: Annotated[
-        str, Meta(description="OpenClaw's agent; left out when OpenClaw has only one.")
-    ] = ""
+    agent_id: Annotated[str, about("OpenClaw's agent; left out when OpenClaw has only one.")] = ""
     thinking: Annotated[
-        str, Meta(description="Thinking level of a turn; left out: OpenClaw's own choice.")
+        str, about("Thinking level of a turn; left out: OpenClaw's own choice.")
     ] = ""
     timeout_seconds: Annotated[
-        Annotated[int, Meta(ge=1, le=_MAX_INT)] | None,
-        Meta(description="When OpenClaw gives a turn up; left out: its own limit."),
+        Count | None, about("When OpenClaw gives a turn up; left out: its own limit.")
     ] = None
-    connect_seconds: Annotated[
-        float, Meta(gt=0, le=_MAX_INT, description="How long a turn waits for the connection.")
-    ] = 15.0
+    connect_seconds: Annotated[Seconds, about("How long a turn waits for the connection.")] = 15.0
     extra_system_prompt: Annotated[
-        str, Meta(description="Added to the agent's system prompt in every turn.")
+        str, about("Added to the agent's system prompt in every turn.")
     ] = ""
     road: Annotated[
         Literal["auto", "websocket", "http"],
-        Meta(description="How it is reached; auto takes HTTP where only that is open."),
+        about("How it is reached; auto takes HTTP where only that is open."),
     ] = "auto"
 
     @property
@@ -197,7 +183,7 @@ class OpenClawGatewayAgent(EventAgent):
             return events
         workspace = self._agents.workspace(agent_id)
         approvals: Mapping[str, str] = {} if connection is None else connection.runs.approvals
-        return OperatorDetails(workspace, approvals).hide(events)
+        return ApprovalRedactor(workspace, approvals).redact(events)
 
     def _leaves(self, turn: Turn) -> bool:
         return self._is_detached or self._is_left.get(turn.run_id, False)
@@ -246,11 +232,10 @@ class OpenClawGatewayAgent(EventAgent):
         if self._options.road == "http":
             return None
         connection, timeout_s = self._get_connection(), self._options.connect_seconds
-        if _may_be_started(turn):
-            await connection.wait_connected(max(timeout_s, self._timeouts.reconnect_s))
-            return connection
-        if self._options.road == "websocket":
-            await connection.wait_connected(timeout_s)
+        is_started = _may_be_started(turn)
+        if is_started or self._options.road == "websocket":
+            wait_s = max(timeout_s, self._timeouts.reconnect_s) if is_started else timeout_s
+            await connection.wait_connected(wait_s)
             return connection
         try:
             await connection.wait_connected(min(timeout_s, _BEFORE_HTTP_S))

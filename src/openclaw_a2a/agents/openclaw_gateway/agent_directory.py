@@ -25,7 +25,6 @@ class GatewayAgent(JsonStruct, frozen=True):
     name: str = ""
     description: str = ""
     workspace: str = ""
-    is_default: bool = False
 
     @property
     def profile(self) -> AgentProfile:
@@ -90,9 +89,8 @@ def decode_agents(response: Json) -> tuple[GatewayAgent, ...]:
                 name=_text(identity, "name") or _text(entry, "name"),
                 description=described or (f"An OpenClaw agent: {theme}." if theme else ""),
                 workspace=_text(entry, "workspace"),
-                is_default=agent_id == default,
             )
-    return tuple(sorted(found.values(), key=lambda agent: not agent.is_default))
+    return tuple(sorted(found.values(), key=lambda agent: agent.id != default))
 
 
 def decode_models(response: Json) -> tuple[GatewayAgent, ...]:

@@ -23,9 +23,6 @@ MAX_IMAGE_BYTES: Final = 6 * 1024 * 1024  # the largest image, when the gateway 
 _MAX_BYTES: Final = 18 * 1024 * 1024
 """All attachments of a message together, when the gateway announces no limit."""
 
-ACCEPTED_TYPES: Final = "PNG, JPEG, GIF and WebP images, and text files in UTF-8"
-"""The files that OpenClaw's HTTP endpoint accepts, for error messages."""
-
 _IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _SIGNATURES: Final = {one: SIGNATURES[one] for one in _IMAGE_TYPES}
 _SAME_TYPE: Final = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg"}
@@ -80,14 +77,14 @@ def build_attachments(
             text_bytes += size
             notes.append(file.to_note(text_bytes))
             continue
-        is_image = file.type in _SIGNATURES
-        if only_images and not is_image:
+        if only_images and not file.is_image:
             raise AgentFailed(
                 f"The file in {file.name} is {file.type}, which OpenClaw does not accept over HTTP;"
-                f" it accepts {ACCEPTED_TYPES}. Send it as one of these, or as a link."
+                " it accepts PNG, JPEG, GIF and WebP images, and text files in UTF-8. Send it as"
+                " one of these, or as a link."
             )
         attached_bytes += size
-        if is_image and size > max_image_bytes:
+        if file.is_image and size > max_image_bytes:
             raise AgentFailed(
                 f"The image in {file.name} has {size} bytes; OpenClaw takes at most"
                 f" {max_image_bytes}. Send a smaller one."
@@ -97,7 +94,7 @@ def build_attachments(
                 f"The files of this message have more than {max_bytes} bytes together, which is the"
                 " most that OpenClaw takes. Send fewer, or smaller ones."
             )
-        attached.append(file.to_image() if is_image else file.to_attachment())
+        attached.append(file.to_attachment())
     return BuiltAttachments(tuple(attached), tuple(notes))
 
 
@@ -126,26 +123,23 @@ class _File:
         has_text_type = self.type.startswith("text/") or self.type.endswith(("+json", "+xml"))
         return has_text_type or self.type in _TEXT_TYPES
 
-    def to_attachment(self) -> JsonObject:
-        if not self.content:
-            raise AgentFailed(f"The file in {self.name} is empty; send one with content.")
-        return {
-            "type": "file",
-            "mimeType": self.type,
-            "fileName": self.given_name or "file",
-            "content": base64.b64encode(self.content).decode("ascii"),
-        }
+    @property
+    def is_image(self) -> bool:
+        return self.type in _SIGNATURES
 
-    def to_image(self) -> JsonObject:
-        if not self.content.startswith(_SIGNATURES[self.type]):
+    def to_attachment(self) -> JsonObject:
+        if self.is_image and not self.content.startswith(_SIGNATURES[self.type]):
             raise AgentFailed(
                 f"The file in {self.name} says it is {self.type}, and its content is not;"
                 " send the image itself, or correct its media type."
             )
+        if not self.content:
+            raise AgentFailed(f"The file in {self.name} is empty; send one with content.")
+        name = f"image.{self.type.removeprefix('image/')}" if self.is_image else "file"
         return {
-            "type": "image",
+            "type": "image" if self.is_image else "file",
             "mimeType": self.type,
-            "fileName": self.given_name or f"image.{self.type.removeprefix('image/')}",
+            "fileName": self.given_name or name,
             "content": base64.b64encode(self.content).decode("ascii"),
         }
 

@@ -30,8 +30,8 @@ from openclaw_a2a.agents.openclaw_gateway.history import (
     with_full_content,
 )
 from openclaw_a2a.agents.openclaw_gateway.media import is_link, omitted_text, workspace_path
-from openclaw_a2a.agents.openclaw_gateway.pending_input import OperatorDetails
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, decode_as
+from openclaw_a2a.agents.openclaw_gateway.redaction import ApprovalRedactor
 from openclaw_a2a.agents.openclaw_gateway.runs import (
     Pause,
     Timeouts,
@@ -294,7 +294,7 @@ class BackgroundWatcher:
             parts = background_reply_parts(entry, workspace)
             if parts:
                 # For every peer: a session does not say who may approve.
-                parts = OperatorDetails(workspace, self._runs.approvals).hide_in_parts(parts)
+                parts = ApprovalRedactor(workspace, self._runs.approvals).redact_parts(parts)
                 reported.append(BackgroundReply(session, entry.id, parts))
         return reported
 

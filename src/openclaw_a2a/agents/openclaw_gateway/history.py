@@ -205,11 +205,6 @@ class SessionHistory:
             return True
         return any(one.run_id == run_id and one.state == "queued" for one in self._pending)
 
-    def is_dropped(self, run_id: str) -> bool:
-        """True when the queued message of the run was lost; it needs another run id."""
-        dropped = {one.run_id for one in self._pending if one.state != "queued"}
-        return run_id in dropped and not self.is_live(run_id)
-
     def is_canceled(self, run_ids: Sequence[str]) -> bool:
         """True when the queued message of a run with one of these ids was aborted."""
         return any(one.run_id in run_ids and one.state == "cancelled" for one in self._pending)
@@ -224,8 +219,9 @@ class SessionHistory:
         for run_id in reversed(run_ids):
             if self.is_accepted(run_id) or self.is_live(run_id):
                 return run_id, True
-        usable = (run_id for run_id in run_ids if not self.is_dropped(run_id))
-        return next(usable, run_ids[-1]), False
+        # A message that was queued and is not any more was lost: its id is used up.
+        lost = {one.run_id for one in self._pending if one.state != "queued"}
+        return next((run_id for run_id in run_ids if run_id not in lost), run_ids[-1]), False
 
     @property
     def active_run(self) -> str:

@@ -47,6 +47,7 @@ from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import Json, JsonObject, RunId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.settings.sections import Amount, Count, Seconds, Section, about
 
 _QUOTED = 200
 
@@ -130,38 +131,28 @@ _EVENTS: dict[str, Callable[[OutputLine], AgentEvent]] = {
 }
 
 
-_MOST = 2**31 - 1
-
-
-class CommandOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class CommandOptions(Section, frozen=True):
     """How to run a program for a turn."""
 
     command: Annotated[
-        tuple[str, ...], Meta(min_length=1, description="Program and arguments; never a shell.")
+        tuple[str, ...], Meta(min_length=1), about("Program and arguments; never a shell.")
     ]
     input: Annotated[
-        Literal["argv", "stdin"],
-        Meta(description="How the message gets in: last argument, or input."),
+        Literal["argv", "stdin"], about("How the message gets in: last argument, or input.")
     ] = "argv"
     output: Annotated[
-        Literal["text", "jsonl"], Meta(description="How the answer comes out: text, or JSON lines.")
+        Literal["text", "jsonl"], about("How the answer comes out: text, or JSON lines.")
     ] = "text"
-    timeout_seconds: Annotated[
-        float, Meta(gt=0, le=_MOST, description="How long one turn may take.")
-    ] = 600.0
-    cwd: Annotated[str, Meta(description="Directory to run in; left out: the gateway's.")] = ""
-    env: Annotated[
-        dict[str, str], Meta(description="Variables added to the gateway's own environment.")
-    ] = {}
-    repeatable: Annotated[
-        bool, Meta(description="Whether a turn cut off by a crash may simply be run again.")
-    ] = False
-    max_output_bytes: Annotated[int, Meta(ge=1, le=_MOST, description="Most a turn may write.")] = (
-        10 * 1024 * 1024
+    timeout_seconds: Annotated[Seconds, about("How long one turn may take.")] = 600.0
+    cwd: Annotated[str, about("Directory to run in; left out: the gateway's.")] = ""
+    env: Annotated[dict[str, str], about("Variables added to the gateway's own environment.")] = (
+        msgspec.field(default_factory=dict)
     )
-    kill_grace_seconds: Annotated[
-        float, Meta(ge=0, le=_MOST, description="Time between SIGTERM and SIGKILL.")
-    ] = 2.0
+    repeatable: Annotated[
+        bool, about("Whether a turn cut off by a crash may simply be run again.")
+    ] = False
+    max_output_bytes: Annotated[Count, about("Most a turn may write.")] = 10 * 1024 * 1024
+    kill_grace_seconds: Annotated[Amount, about("Time between SIGTERM and SIGKILL.")] = 2.0
 
 
 class CommandAgent(EventAgent):
