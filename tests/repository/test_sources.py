@@ -111,6 +111,7 @@ SAME_NAME = {
     "TRANSITIONS": "the table of each state machine",
     "VERSION": "of the package, and of the protocol",
     "Params": "parameters of one method: of a protocol version, of planning",
+    "RunSignal": "state machines of the engine's run, and of OpenClaw's run that is followed",
     "RunState": "state machines of the engine's run, and of OpenClaw's run that is followed",
     "Scope": "what credentials are valid for (OAuth's word), and what reads are limited to",
     "cancel": "the operation of the server; commands",

@@ -20,7 +20,7 @@ responses to `agent` or the one to `agent.wait`, and changes of the connection. 
 process loses nothing but this object: the next attempt calls `join` with the same run id.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Final, Literal
 
@@ -108,14 +108,56 @@ class RunState(Enum):
     ABANDONED = auto()  # OpenClaw stayed out of reach; the run may still be active there
 
 
+class RunSignal(Enum):
+    """What changes the state of a run."""
+
+    STARTED = auto()  # `begin`, `join` or `attach` was called
+    SENT = auto()  # the `agent` request is on its way
+    EVENT = auto()  # an event of the run arrived
+    FOUND_LIVE = auto()  # a lookup shows the run as active
+    FOUND_HIDDEN = auto()  # the run was accepted, but a lookup does not show it as active
+    ADOPTED = auto()  # OpenClaw resumed the run under another run id, which is followed now
+    DISCONNECTED = auto()  # the connection is lost, or a request or lookup failed
+    PAUSED = auto()
+    SUCCEEDED = auto()
+    FAILED = auto()
+    NOT_FOUND = auto()  # never accepted, and there is no message to send
+    STOPPED = auto()  # an abort was confirmed
+    GAVE_UP = auto()  # no lookup succeeded within `reconnect_s`
+
+
+_FROM_ACTIVE: Final[Mapping[RunSignal, RunState]] = {
+    RunSignal.SENT: RunState.RUNNING,
+    RunSignal.FOUND_LIVE: RunState.RUNNING,
+    RunSignal.ADOPTED: RunState.RUNNING,
+    RunSignal.FOUND_HIDDEN: RunState.RECOVERING,
+    RunSignal.DISCONNECTED: RunState.DETACHED,
+    RunSignal.PAUSED: RunState.PAUSED,
+    RunSignal.SUCCEEDED: RunState.COMPLETED,
+    RunSignal.FAILED: RunState.FAILED,
+    RunSignal.NOT_FOUND: RunState.UNKNOWN,
+    RunSignal.STOPPED: RunState.STOPPED,
+    RunSignal.GAVE_UP: RunState.ABANDONED,
+}
+
+TRANSITIONS: Final[Mapping[RunState, Mapping[RunSignal, RunState]]] = {
+    RunState.NEW: {RunSignal.STARTED: RunState.RUNNING},
+    RunState.RUNNING: {**_FROM_ACTIVE, RunSignal.EVENT: RunState.RUNNING},
+    # An event proves that the run lives, not that none was missed: only a lookup leaves DETACHED.
+    RunState.DETACHED: {**_FROM_ACTIVE, RunSignal.EVENT: RunState.DETACHED},
+    RunState.RECOVERING: {**_FROM_ACTIVE, RunSignal.EVENT: RunState.RUNNING},
+}
+
 ACTIVE: Final = frozenset({RunState.RUNNING, RunState.DETACHED, RunState.RECOVERING})
 """The states in which OpenClaw may be working on the run."""
 
-TRANSITIONS: Final[Mapping[RunState, Set[RunState]]] = {
-    RunState.NEW: {RunState.RUNNING},
-    **dict.fromkeys(ACTIVE, set(RunState) - {RunState.NEW}),
-}
-"""The states that may follow each state; a terminal one has none."""
+
+def next_state(state: RunState, signal: RunSignal) -> RunState:
+    """The state after the signal. Raises: RuntimeError when the table has no such transition."""
+    following = TRANSITIONS.get(state, {}).get(signal)
+    if following is None:
+        raise RuntimeError(f"A run in state {state.name} cannot take {signal.name}.")
+    return following
 
 
 class RunFollower:
@@ -163,44 +205,31 @@ class RunFollower:
         """True when there is nothing more to emit: the run ended, failed or waits."""
         return self.state not in ACTIVE and self.state is not RunState.NEW
 
-    def enter(self, state: RunState) -> None:
-        """Change the state, and with it everything the invariant ties to the state.
-
-        Raises: RuntimeError when the table has no such transition.
-        """
-        before = self.state
-        if state not in TRANSITIONS.get(before, ()):
-            raise RuntimeError(f"A run in state {before.name} cannot become {state.name}.")
-        self.state = state
-        if state is not before:
-            log.debug("openclaw.run_state_changed", run=self.run_id, state=state.name)
-        if state is not RunState.DETACHED:
+    def apply(self, signal: RunSignal) -> None:
+        """Change the state, and with it everything the invariant ties to the state."""
+        before, self.state = self.state, next_state(self.state, signal)
+        if self.state is not before:
+            log.debug("openclaw.run_state_changed", run=self.run_id, state=self.state.name)
+        if self.state is not RunState.DETACHED:
             self._reconnect_deadline = self._lookup_at = None
         elif self._reconnect_deadline is None:
             self._reconnect_deadline = anyio.current_time() + self._timeouts.reconnect_s
-        if state not in {RunState.DETACHED, RunState.RECOVERING}:
+        if self.state not in {RunState.DETACHED, RunState.RECOVERING} or signal is RunSignal.EVENT:
             self._recovery_deadline = None
         # A response that still arrives for these ids has no receiver, and is ignored.
         if not self.is_active:
             self._run_request = self._wait_request = None
 
-    def note_event(self) -> None:
-        """An event of the run arrived, so it need not be resumed."""
-        self._recovery_deadline = None
-        # It proves that the run lives, not that none was missed: only a lookup leaves DETACHED.
-        if self.state is RunState.RECOVERING:
-            self.enter(RunState.RUNNING)
-
     def _detach(self, *, lookup_in_s: float | None) -> None:
         """The run's state is unknown; look it up later, or as soon as the connection is back."""
-        self.enter(RunState.DETACHED)
+        self.apply(RunSignal.DISCONNECTED)
         self._lookup_at = None if lookup_in_s is None else anyio.current_time() + lookup_in_s
 
     # ---------------------------------------------------------------- driving it
 
     async def begin(self) -> Sequence[AgentEvent]:
         """Send the message. Raises: AgentFailed (it cannot be sent)."""
-        self.enter(RunState.RUNNING)
+        self.apply(RunSignal.STARTED)
         # Read before the message is sent: a restart in between must count as a restart.
         self._boot_id = self._current_boot
         # After a crash here the engine repeats the turn with `attempt` 2, which calls `join`.
@@ -215,7 +244,7 @@ class RunFollower:
     def attach(self) -> None:
         """Assume that the run is active, without a lookup: to stop it, or to answer its pause."""
         if self.state is RunState.NEW:
-            self.enter(RunState.RUNNING)
+            self.apply(RunSignal.STARTED)
 
     async def next(self) -> Sequence[AgentEvent]:
         """The next events, if any. Raises: AgentUnavailable (long out of reach), AgentFailed."""
@@ -248,7 +277,7 @@ class RunFollower:
         # way, so it is looked up; in DETACHED and RECOVERING a deadline or a retry is due.
         deadline = self._reconnect_deadline
         if deadline is not None and anyio.current_time() >= deadline:
-            self.enter(RunState.ABANDONED)
+            self.apply(RunSignal.GAVE_UP)
             # The task fails; the run may still be active in OpenClaw, and is not followed.
             raise AgentUnavailable(self._connection.unavailable_reason() or NO_STATUS)
         return () if self._connection.hello is None else await self._look_up()
@@ -272,12 +301,12 @@ class RunFollower:
                 self._request.method, params, self._subscription
             )
         except AgentFailed:
-            self.enter(RunState.FAILED)
+            self.apply(RunSignal.FAILED)
             raise
         except AgentUnavailable:  # lost just now: whether it was accepted is looked up later
             self._detach(lookup_in_s=_LOOKUP_RETRY_S)
         else:
-            self.enter(RunState.RUNNING)
+            self.apply(RunSignal.SENT)
 
     async def _wait_idle(self) -> None:
         """Wait until no run is active in the session. Raises: AgentUnavailable, AgentFailed.
@@ -335,10 +364,10 @@ class RunFollower:
                 # The history does not show it; `agent.wait` shortens long messages.
                 reply = found.outcome.terminal_reply
                 events += await self._translator.finish(*split_media(reply.text))
-            self.enter(RunState.COMPLETED)
+            self.apply(RunSignal.SUCCEEDED)
             return [*events, Report({"openclaw": {"runId": self.run_id}})]
         if found.status is RunStatus.LIVE:
-            return await self._follow(history, RunState.RUNNING)
+            return await self._follow(history, RunSignal.FOUND_LIVE)
         if found.status is RunStatus.RESUMED and self._may_be_restarted:
             return await self._adopt(found.run_id, history)
         # An adopted run has an id of OpenClaw's own. If that one is unknown, its work may be done
@@ -350,7 +379,7 @@ class RunFollower:
         # The run id is the idempotency key, so even a lost race is one run inside OpenClaw.
         self._run_request = self._wait_request = None
         if self._request.params is None:
-            self.enter(RunState.UNKNOWN)
+            self.apply(RunSignal.NOT_FOUND)
         else:
             # A message that is sent to this gateway process can be lost by the next one only.
             self._boot_id = self._current_boot
@@ -367,11 +396,11 @@ class RunFollower:
         """False when the gateway is certainly the process in which the run was started."""
         return self._boot_id is None or self._boot_id != self._current_boot
 
-    async def _follow(self, history: SessionHistory, state: RunState) -> Sequence[AgentEvent]:
+    async def _follow(self, history: SessionHistory, found: RunSignal) -> Sequence[AgentEvent]:
         """Emit what was missed, then wait for events and for the end of the run."""
-        # Read before `enter`, which clears the deadline in RUNNING.
+        # Read before `apply`, which clears the deadline in RUNNING.
         was_recovering = self._recovery_deadline is not None
-        self.enter(state)
+        self.apply(found)
         if self._run_request is not None:  # both responses to `agent` still arrive here
             return ()
         # The queued events are dropped: the history contains them already. A dropped text chunk is
@@ -380,7 +409,7 @@ class RunFollower:
         # may be among them.
         if not was_recovering:
             self._subscription.drop_events()
-        is_live = state is RunState.RUNNING
+        is_live = found is RunSignal.FOUND_LIVE
         wait_s = self._timeouts.run_poll_s if is_live else self._timeouts.lookup_poll_s
         await self._await_end(wait_s)
         # From here on nothing may raise: the translator counts these events as emitted.
@@ -404,7 +433,7 @@ class RunFollower:
         said = [] if history is None else await self._translator.catch_up(history, self.run_id)
         ended = [*said, *await self._translator.end_message()]
         self.run_id = run_id
-        self.enter(RunState.RUNNING)
+        self.apply(RunSignal.ADOPTED)
         # A fresh one: the resumed run counts its messages and tool calls from the start.
         self._translator = EventTranslator(self._connection, self._request.session)
         return [*ended, *self._note_restart(), *await self._look_up()]
@@ -425,7 +454,7 @@ class RunFollower:
         if now >= deadline:
             return self._fail(NOT_RECOVERED)
         self._recovery_deadline = deadline
-        return await self._follow(history, RunState.RECOVERING)
+        return await self._follow(history, RunSignal.FOUND_HIDDEN)
 
     async def _pending_input(self) -> Sequence[AgentEvent]:
         """The question or approval that the run waits for: its event may have been missed."""
@@ -448,7 +477,7 @@ class RunFollower:
             # Another run in this session: our resumed run, if one is awaited.
             is_awaited = self._recovery_deadline is not None and self._may_be_restarted
             return await self._adopt(run_id) if is_awaited and may_be_recovery(run_id) else ()
-        self.note_event()
+        self.apply(RunSignal.EVENT)
         if item.event == "agent":
             is_starter = self._run_request is not None
             return await self._translator.translate(item.origin, is_starter=is_starter)
@@ -501,7 +530,7 @@ class RunFollower:
         # Before `InputRequired` is emitted: from then on a person may answer inside OpenClaw, and
         # the watcher must know the pause to notice.
         self._connection.runs.pauses[self._request.task_id] = resume
-        self.enter(RunState.PAUSED)
+        self.apply(RunSignal.PAUSED)
         return [*events, InputRequired(prompt, resume)]
 
     # ---------------------------------------------------------------- responses and the end
@@ -516,7 +545,7 @@ class RunFollower:
         frame = item.frame
         outcome = decode_as(RunOutcome, frame.payload) if frame.ok else None
         if outcome is None:
-            self.enter(RunState.FAILED)
+            self.apply(RunSignal.FAILED)
             raise _start_error(self._request, frame.error or ErrorPayload())
         # The first of the two responses to `agent`; the second has the result.
         if outcome.status == "accepted":
@@ -546,11 +575,11 @@ class RunFollower:
             return [report, *self._fail(text)]
         references = tuple(reference for one in usable for reference in one.references)
         last = await self._translator.finish(text, references)
-        self.enter(RunState.COMPLETED)
+        self.apply(RunSignal.SUCCEEDED)
         return [*last, report]
 
     def _fail(self, reason: str) -> Sequence[AgentEvent]:
-        self.enter(RunState.FAILED)
+        self.apply(RunSignal.FAILED)
         return (Failed(reason or "OpenClaw ended the run and gave no reason."),)
 
     def _note_restart(self) -> Sequence[AgentEvent]:
@@ -591,7 +620,7 @@ class RunFollower:
             if isinstance(item, ConnectionLost):
                 self._handle_connection_lost()
             elif item is not None and self._is_end(item):
-                self.enter(RunState.STOPPED)
+                self.apply(RunSignal.STOPPED)
                 return
         # A run that was aborted while it was queued leaves no event and no history: NOT_ACCEPTED is
         # then the proof that it will not start.
@@ -601,7 +630,7 @@ class RunFollower:
         is_in_transit = self._run_request is not None
         is_over = found.status in {RunStatus.ENDED, RunStatus.FAILED}
         if is_over or (found.status is RunStatus.NOT_ACCEPTED and not is_in_transit):
-            self.enter(RunState.STOPPED)
+            self.apply(RunSignal.STOPPED)
         elif self._may_be_restarted:
             # A restarted gateway resumed it under another id: the next abort has to name that one.
             self.run_id = found.run_id or self.run_id

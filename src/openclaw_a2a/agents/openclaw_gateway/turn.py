@@ -17,7 +17,12 @@ from openclaw_a2a.agents.openclaw_gateway.pending_input import (
     resolve_approval,
     resolve_question,
 )
-from openclaw_a2a.agents.openclaw_gateway.run_follower import RUN_UNKNOWN, RunFollower, RunState
+from openclaw_a2a.agents.openclaw_gateway.run_follower import (
+    RUN_UNKNOWN,
+    RunFollower,
+    RunSignal,
+    RunState,
+)
 from openclaw_a2a.agents.openclaw_gateway.runs import Pause, RunRequest, Timeouts
 from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Note
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ApprovalNotFound, ApprovalOver
@@ -110,7 +115,7 @@ class GatewayTurn:
         # make the agent act on it twice.
         is_used = self._may_be_answered or events is not None
         if events and isinstance(events[-1], InputRequired):
-            self.follower.enter(RunState.PAUSED)
+            self.follower.apply(RunSignal.PAUSED)
             return events
         # A second attempt repeats a turn that emitted the note already.
         is_noted = is_used or self._turn.attempt > 1 or self._is_from_engine
@@ -134,7 +139,7 @@ class GatewayTurn:
             except AgentUnavailable:
                 if anyio.current_time() >= deadline:
                     # Out of reach, so it cannot be stopped either.
-                    self.follower.enter(RunState.ABANDONED)
+                    self.follower.apply(RunSignal.GAVE_UP)
                     raise
             await anyio.sleep(_RETRY_S)
 
