@@ -15,6 +15,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.engine_state import EngineState
 from openclaw_a2a.engine.tasks.active_task import Rejected
 from openclaw_a2a.engine.tasks.submit import (
     SubmitRequest,
@@ -340,7 +341,7 @@ async def resolve_pause(engine: Engine, pause: PauseResolved) -> None:
     """
     while running := engine.running_tasks(pause.task_id):
         await asyncio.wait(running)  # the commit of the pause may be under way
-    if engine.is_draining:
+    if engine.state is not EngineState.SERVING:
         return  # the agent sends the event again after the restart
     async with engine.task_lock(pause.task_id):
         if pause.task_id in engine.active_tasks:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from openclaw_a2a.engine.audit_log import AuditLog
+from openclaw_a2a.engine.engine_state import TRANSITIONS, EngineSignal, EngineState
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
 from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
@@ -263,12 +264,7 @@ class Engine:
         """The other engines of the store; None: this one has it for itself."""
         # New for each process: the runs of any other owner were left by one that is gone.
         self._owner = OwnerId(new_id())
-        self.is_draining = False
-        self.is_ending = False
-        """True from the first step of a stop on; a replica that the operator drains goes on."""
-        self.is_stopping = False
-        self.is_forcing = False
-        """True when what still runs is cancelled even in its clean-up and commits no end."""
+        self.state = EngineState.SERVING
         self.active_tasks: dict[TaskId, ActiveTask] = {}
         # A run is in `runs` from `start_run` to `remove_run`, also while it waits in its queue; a
         # task is in `active_tasks` while one of its runs is.
@@ -608,7 +604,11 @@ class Engine:
     async def drain(self, timeout_s: float) -> int:
         """Accept nothing more and let runs end; the number of runs left after the timeout."""
         # `submit` refuses from here on; runs that are queued already still get their turn.
-        self.is_draining = self.is_ending = True
+    def apply(self, signal: EngineSignal) -> None:
+        """Move the engine towards its end, by the table of its states."""
+        self.state = TRANSITIONS[self.state][signal]
+
+        self.apply(EngineSignal.FINISH)
         runs = [run for run in self.runs.values() if not run.slot.is_elsewhere]
         tasks = [run.task for run in runs if run.task is not None]
         if tasks and timeout_s > 0:
@@ -617,8 +617,8 @@ class Engine:
 
     async def stop(self) -> None:
         """End everything here. Unfinished runs stay in the store for the next start to find."""
-        # The flags first: a run that is submitted or gets its turn from now on stops by itself.
-        self.is_draining = self.is_ending = self.is_stopping = True
+        # The state first: a run that is submitted or gets its turn from now on stops by itself.
+        self.apply(EngineSignal.STOP)
         for run in list(self.runs.values()):
             if isinstance(run.agent, SupportsDetach):
                 run.agent.detach()  # its work is found again at the next start: do not end it
@@ -630,7 +630,7 @@ class Engine:
         if tasks:
             await asyncio.wait(tasks, timeout=self.limits.cancel_s)
         # What has not ended by now is cancelled in its clean-up, too.
-        self.is_forcing = True
+        self.apply(EngineSignal.FORCE)
         await self._run_supervisor.stop(self.limits.cancel_s)
         # Their runs were left in the store; no further event can come, so open streams end now.
         for active in list(self.active_tasks.values()):

@@ -23,6 +23,7 @@ from typing import Protocol
 import msgspec
 
 from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
+from openclaw_a2a.engine.engine_state import EngineSignal, EngineState
 from openclaw_a2a.engine.recovery import recover_runs
 from openclaw_a2a.engine.replica_requests import (
     CancelRequest,
@@ -729,10 +730,11 @@ class Replication:
             # Also periodically: a run may be stored under an id that was marked as gone before.
             is_due = self._engine.loop.time() - looked_at > self._store.lease_s
             try:
-                if self._store.is_draining and not self._engine.is_draining:
+                is_serving = self._engine.state is EngineState.SERVING
+                if self._store.is_draining and is_serving:
                     log.info("replica.draining", replica=self.id)
-                    self._engine.is_draining = True
-                elif self._engine.is_draining and not self._store.is_draining:
+                    self._engine.apply(EngineSignal.DRAIN)
+                elif not is_serving and not self._store.is_draining:
                     await self._store.drain(self.id)  # it stops: others send it no new work
                 if is_due or await self._store.find_expired():
                     looked_at = self._engine.loop.time()

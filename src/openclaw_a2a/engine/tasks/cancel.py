@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.engine_state import INTERRUPTING
 from openclaw_a2a.engine.tasks.active_task import ActiveTask, Rejected
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.tasks.queries import check_not_abandoned, get_task, measure_task, task_json
@@ -94,7 +95,7 @@ async def _cancel_elsewhere(
     Raises: TaskNotLive (nobody does), Draining, StoreUnavailable (its end is not stored yet), and
     as `cancel_task`.
     """
-    if engine.is_stopping:  # its run has left, and goes on after the restart
+    if engine.state in INTERRUPTING:  # its run has left, and goes on after the restart
         raise Draining("the gateway is stopping; ask again when it is back")
     if engine.replication is None or is_last:
         check_not_abandoned(engine, task_id)

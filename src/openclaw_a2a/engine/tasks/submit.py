@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
+from openclaw_a2a.engine.engine_state import EngineState
 from openclaw_a2a.engine.tasks.active_task import (
     ActiveTask,
     DirectAnswer,
@@ -390,7 +391,8 @@ def check_submission(
 ) -> None:
     """Refuse what cannot be accepted, whoever sends it. Raises: as `submit`."""
     # A gateway that stops refuses also parts of runs: what it begins now would be interrupted.
-    if engine.is_ending or (engine.is_draining and not is_part_of_run):
+    is_for_own_run = is_part_of_run and engine.state is EngineState.DRAINING
+    if engine.state is not EngineState.SERVING and not is_for_own_run:
         raise Draining("the gateway is stopping; try again when it is back", retry_after_s=5)
     if references := message.reference_task_ids:
         most, setting = engine.limits.reference_tasks, "limits.referenceTasks"
