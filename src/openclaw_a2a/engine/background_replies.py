@@ -381,9 +381,8 @@ async def resolve_pause(engine: Engine, pause: PauseResolved) -> None:
 
 
 def _rules(engine: Engine, head: TaskHead) -> AccountRules:
-    account, binding = head.scope.account, head.binding
-    agent_id = AgentId("") if binding is None else binding.agent_id
-    return engine.accounts.get(account) or AccountRules(account, agent_id)
+    agent_id = AgentId("") if head.binding is None else head.binding.agent_id
+    return engine.rules_of(head.scope.account, agent_id)
 
 
 def _canonical(resume: Json) -> bytes:

@@ -312,6 +312,10 @@ class Engine:
         """The name of this engine in the store."""
         return self._owner if self.replication is None else self.replication.id
 
+    def rules_of(self, account: AccountId, agent_id: AgentId) -> AccountRules:
+        """The rules of an account; the usual ones, with this agent, if it is not configured now."""
+        return self.accounts.get(account) or AccountRules(account, agent_id)
+
     def new_run(
         self,
         scope: Scope,
@@ -400,8 +404,7 @@ class Engine:
             is_elsewhere=self.waits_elsewhere(agent_id) and record.options.hold is None,
             is_accepted=True,
         )
-        account = record.scope.account
-        rules = self.accounts.get(account) or AccountRules(account, record.binding.agent_id)
+        rules = self.rules_of(record.scope.account, agent_id)
         run = ActiveRun(self, record, rules=rules, slot=slot)
         run.active_task = active
         if active is not None:
@@ -601,13 +604,13 @@ class Engine:
 
     # ---------------------------------------------------------------- the end
 
-    async def drain(self, timeout_s: float) -> int:
-        """Accept nothing more and let runs end; the number of runs left after the timeout."""
-        # `submit` refuses from here on; runs that are queued already still get their turn.
     def apply(self, signal: EngineSignal) -> None:
         """Move the engine towards its end, by the table of its states."""
         self.state = TRANSITIONS[self.state][signal]
 
+    async def drain(self, timeout_s: float) -> int:
+        """Accept nothing more and let runs end; the number of runs left after the timeout."""
+        # `submit` refuses from here on; runs that are queued already still get their turn.
         self.apply(EngineSignal.FINISH)
         runs = [run for run in self.runs.values() if not run.slot.is_elsewhere]
         tasks = [run.task for run in runs if run.task is not None]

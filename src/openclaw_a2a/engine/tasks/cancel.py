@@ -66,7 +66,7 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
             continue  # it changed between the read and the commit: look at what it is now
         if place is not None and engine.replication is not None:
             # Without the lock: others must not wait here for an answer of another replica.
-            await engine.replication.cancel_at(place, scope, task_id)
+            await engine.replication.requests.cancel_at(place, scope, task_id)
             return task_json(await get_task(engine, scope, task_id))
         if active is None:
             tries -= 1
@@ -102,7 +102,7 @@ async def _cancel_elsewhere(
         if task_id in engine.doubtful_runs.values():
             raise Overloaded(f"task {task_id} is about to be taken up; ask again", retry_after_s=1)
         raise TaskNotLive(f"task {task_id} is not running anywhere; there is nothing to stop")
-    return await engine.replication.cancel_elsewhere(scope, task_id, session_key)
+    return await engine.replication.requests.cancel_elsewhere(scope, task_id, session_key)
 
 
 async def _find_agent(engine: Engine, binding: Binding | None) -> OwnerId | None:

@@ -204,10 +204,10 @@ async def _submit_at_owner(
     agent_id, shared = await _shared_session(engine, request, rules)
     place = await replication.find_place(agent_id, shared)
     if place is not None:
-        return await replication.hand_off(place, request, rules)
+        return await replication.requests.hand_off(place, request, rules)
     hold = None if shared is None else await replication.hold(shared)
     if hold is not None and not isinstance(hold, SessionHold):
-        return await replication.hand_off(hold, request, rules)
+        return await replication.requests.hand_off(hold, request, rules)
     owner, moves = replication.id, replication.moves
     try:
         if shared is not None:

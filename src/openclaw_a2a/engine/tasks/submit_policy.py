@@ -451,7 +451,7 @@ class HeldTasks:
                 ) from None
         # Without the lock: the session may have moved, and that replica then asks this one.
         if elsewhere is not None and engine.replication is not None:
-            await engine.replication.release_elsewhere(elsewhere, task_id)
+            await engine.replication.requests.release_elsewhere(elsewhere, task_id)
 
     async def _release(self, stored: StoredTask, held: HeldMessage) -> OwnerId | None:
         """Let a held task go on here, or return the replica that has to do it.
@@ -470,7 +470,7 @@ class HeldTasks:
         message = _find_message(stored, held)
         if message is None or binding is None:
             raise ApprovalNotFound(f"the message of task {task_id[:80]} is not stored")
-        rules = engine.accounts.get(scope.account) or AccountRules(scope.account, binding.agent_id)
+        rules = engine.rules_of(scope.account, binding.agent_id)
         hold, replication = None, engine.replication
         if replication is not None:
             hold = await replication.find_place(binding.agent_id, binding.session_key)
