@@ -177,7 +177,7 @@ FOUND = "of a call that was found for its caller, or for the operator"
 EXECUTION = "the executor's work on objectives of all owners, which names no caller"
 
 WITHOUT_OWNER = {
-    "app/gateway.py::Gateway._open_policy": START,
+    "app/wiring/policy.py::PolicyWiring.open": START,
     "app/wiring/calls.py::CallsWiring.open": START,
     "app/wiring/calls.py::CallsWiring._purge": OWN_WORK,
     "app/wiring/planning.py::PlanningWiring.open": START,
