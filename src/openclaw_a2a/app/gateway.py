@@ -33,9 +33,7 @@ from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader
 from openclaw_a2a.engine.replica_view import ReplicaReader
 from openclaw_a2a.engine.scheduling.fair_queue import CallerPacer
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.engine.tasks.submit_policy import (
-    PolicyCallable,
-)
+from openclaw_a2a.engine.tasks.submit_policy import PolicyCallable
 from openclaw_a2a.http.rate_limit import RateLimit, RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.router import ANY_METHOD
@@ -74,13 +72,7 @@ from openclaw_a2a.server.application import ServerApplication
 from openclaw_a2a.server.cards import LiveCard, apply_profiles, build_card, security_schemes
 from openclaw_a2a.server.health import Availability, Health
 from openclaw_a2a.server.large_answers import LargeAnswers
-from openclaw_a2a.settings import (
-    Account,
-    AgentStyle,
-    LoadedSettings,
-    OriginRoutingPolicy,
-    Settings,
-)
+from openclaw_a2a.settings import Account, AgentStyle, LoadedSettings, OriginRoutingPolicy, Settings
 from openclaw_a2a.settings.files import make_private_folder
 
 if TYPE_CHECKING:
@@ -128,7 +120,10 @@ class Gateway:
         self._agents = agents
         self._clock = clock
         # The program around an embedded gateway is its operator, and there is no data folder.
-        file = None if embedding is not None else _audit_file(settings)
+        file = None
+        if embedding is None:
+            path, audit = settings.data / AUDIT_FILE, settings.audit
+            file = AuditFile(path, max_bytes=audit.max_bytes, keep=audit.keep_files)
         self.audit = AuditLog(file, clock.now)
         self._parts = AsyncExitStack()
         self.asgi = ServerApplication((), ())
@@ -559,12 +554,6 @@ def build_app(
     }
     registry = AgentRegistry({**built, **given, **elsewhere})
     return Gateway(settings, registry, clock or SystemClock(), given.keys(), embedding, policy)
-
-
-def _audit_file(settings: Settings) -> AuditFile:
-    audit = settings.audit
-    path = settings.data / AUDIT_FILE
-    return AuditFile(path, max_bytes=audit.max_bytes, keep=audit.keep_files)
 
 
 def _account_rules(account: Account, settings: Settings) -> AccountRules:

@@ -8,8 +8,7 @@ import asyncio
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, repeat
@@ -22,6 +21,7 @@ from openclaw_a2a.engine.engine_state import TRANSITIONS, EngineSignal, EngineSt
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
 from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
+from openclaw_a2a.engine.sessions import Recoveries, SessionTasks
 from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 from openclaw_a2a.engine.tasks.active_task import ActiveTask
 from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal, JournalLimits, TaskProjection
@@ -39,34 +39,22 @@ from openclaw_a2a.model.ids import (
     OwnerId,
     PeerName,
     RunId,
-    SessionKey,
     TaskId,
 )
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunOptions, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.task import StatusUpdate, Task, TaskState, TaskStatus
 from openclaw_a2a.model.turn import Binding, Scope, Turn
-from openclaw_a2a.ports import (
-    AgentLookup,
-    Clock,
-    Recovery,
-    Store,
-    Submission,
-    SupportsDetach,
-)
+from openclaw_a2a.ports import AgentLookup, Clock, Recovery, Store, Submission, SupportsDetach
 
 if TYPE_CHECKING:
     from openclaw_a2a.engine.replication import Replication
     from openclaw_a2a.engine.tasks.submit_policy import SubmitPolicy
 
-# Both bound memory only: a late reply to a session that was dropped finds no task and is ignored.
-# Sessions of recent tasks come back when the event stream of their agent is opened again.
 log = get_logger(__name__)
 
 _REFERENCES_AT_ONCE = 2
 """How many tasks that messages refer to are read at once; one of each caller."""
-_MAX_SESSIONS = 10_000
-_MAX_TASKS_PER_SESSION = 32
 _MAX_DOUBTFUL = 10_000
 
 
@@ -145,96 +133,6 @@ class EngineLimits(msgspec.Struct, frozen=True):
     deduplicates: bool = True
     """False: messages of callers are never duplicates. Messages of the gateway itself (calls,
     plan steps) are always deduplicated: they are sent again after a crash."""
-
-
-class SessionHold:
-    """The right of this replica to decide about the next run of a session, until `release`."""
-
-    __slots__ = ("_release",)
-
-    def __init__(self, release: Callable[[], None]) -> None:
-        self._release: Callable[[], None] | None = release
-
-    def release(self) -> None:
-        """Give it back; a second time does nothing."""
-        release, self._release = self._release, None
-        if release is not None:
-            release()
-
-
-class Recoveries:
-    """Sessions whose runs are being recovered while messages come, as on a replica that takes over.
-
-    A message of such a session waits until they are queued: they came before it.
-    """
-
-    def __init__(self) -> None:
-        self._active: list[_Recovery] = []
-
-    @contextmanager
-    def begin(self) -> "Generator[Callable[[Iterable[SessionKey]], None]]":
-        """One recovery; it is given the sessions of its runs when they are claimed."""
-        recovery = _Recovery()
-        self._active.append(recovery)
-        try:
-            yield recovery.set_sessions
-        finally:
-            self._active.remove(recovery)
-            recovery.is_claimed.set()
-            recovery.is_over.set()
-
-    def has(self, session_key: SessionKey) -> bool:
-        """True when runs of the session may be among those that are recovered now."""
-        return any(
-            not one.is_claimed.is_set() or session_key in one.sessions for one in self._active
-        )
-
-    async def wait(self, session_key: SessionKey) -> None:
-        """Wait until the runs of the session that are being recovered are queued."""
-        for one in tuple(self._active):
-            await one.is_claimed.wait()
-            if session_key in one.sessions:
-                await one.is_over.wait()
-
-
-class _Recovery:
-    def __init__(self) -> None:
-        self.sessions: frozenset[SessionKey] = frozenset()
-        self.is_claimed, self.is_over = asyncio.Event(), asyncio.Event()
-
-    def set_sessions(self, sessions: Iterable[SessionKey]) -> None:
-        self.sessions = frozenset(sessions)
-        self.is_claimed.set()
-
-
-class SessionTasks:
-    """The newest tasks of recently used sessions: a background reply goes to one of them."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[SessionKey, tuple[TaskId, ...]] = {}
-
-    def add_newest(self, session_key: SessionKey, task_id: TaskId) -> None:
-        """The session starts to work on this task now."""
-        known = self._tasks.pop(session_key, ())
-        if task_id in known:
-            known = tuple([one for one in known if one != task_id])
-        self._tasks[session_key] = (task_id, *known[: _MAX_TASKS_PER_SESSION - 1])
-        if len(self._tasks) > _MAX_SESSIONS:
-            # Popped and inserted again: the first of the mapping is the least recent.
-            del self._tasks[next(iter(self._tasks))]
-
-    def add_oldest(self, session_key: SessionKey, task_id: TaskId) -> None:
-        """The session had this task before all that are known."""
-        known = self._tasks.get(session_key, ())
-        if not known:
-            self.add_newest(session_key, task_id)
-        elif task_id not in known:
-            del self._tasks[session_key]
-            self._tasks[session_key] = (*known, task_id)[:_MAX_TASKS_PER_SESSION]
-
-    def find(self, session_key: SessionKey) -> tuple[TaskId, ...]:
-        """The tasks of a session, the newest first; empty when it is not known."""
-        return self._tasks.get(session_key, ())
 
 
 class Engine:

@@ -3,20 +3,12 @@
 The field names are read by replicas of the neighbouring versions: add fields with defaults only.
 """
 
-from typing import cast
-
 import msgspec
 
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery
-from openclaw_a2a.model.errors import (
-    CorruptRecord,
-    GatewayError,
-    GatewayFault,
-    Overloaded,
-    Problem,
-)
+from openclaw_a2a.model.errors import CorruptRecord, GatewayError, GatewayFault, Overloaded, Problem
 from openclaw_a2a.model.ids import AgentId, Json, OwnerId, RunId, SessionKey, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import Hold
@@ -40,7 +32,7 @@ class InternalRequest(msgspec.Struct, frozen=True):
 
 
 class MessageRequest(msgspec.Struct, frozen=True, tag="message"):
-    """A message for a session of another replica."""
+    """A message for a session of another replica: see `SubmitRequest`."""
 
     scope: Scope
     message: Message
@@ -125,60 +117,26 @@ def decode_request_answer(body: bytes, owner: OwnerId) -> RequestAnswer:
 
 def describe_message(request: SubmitRequest, internal: InternalRequest | None) -> MessageRequest:
     """A message for the replica that owns its session."""
-    return MessageRequest(
-        request.scope,
-        request.message,
-        request.is_blocking,
-        request.accepted_output_modes,
-        request.original_message,
-        request.is_answer,
-        request.address,
-        request.is_from_peer,
-        request.is_decided,
-        request.hold,
-        request.metadata,
-        request.new_task_id,
-        internal,
-    )
+    described = msgspec.convert(request, MessageRequest, from_attributes=True)
+    return msgspec.structs.replace(described, internal=internal)
 
 
 def restore_message(request: MessageRequest) -> SubmitRequest:
     """A message as the replica that handed it off had it."""
-    submitted = SubmitRequest(
-        request.scope,
-        request.message,
-        request.is_blocking,
-        request.accepted_output_modes,
-        original_message=request.original_message,
-        is_answer=request.is_answer,
-        address=request.address,
-        is_from_peer=request.is_from_peer,
-        is_decided=request.is_decided,
-        hold=request.hold,
-        metadata=request.metadata,
-        new_task_id=request.new_task_id,
-    )
-    return submitted if request.internal is None else _restore_internal(submitted, request.internal)
-
-
-def _restore_internal(request: SubmitRequest, internal: InternalRequest) -> SubmitRequest:
-    """A message of the gateway itself as the replica that handed it off had it."""
-
-    def make_record(_: TaskId) -> Record:
-        return cast("Record", internal.record)
-
-    def make_delivery(_: TaskId, _cursor: int) -> Delivery:
-        return cast("Delivery", internal.delivery)
-
+    submitted = msgspec.convert(request, SubmitRequest, from_attributes=True)
+    internal = request.internal
+    if internal is None:
+        return submitted
+    record, delivery = internal.record, internal.delivery
     return msgspec.structs.replace(
-        request,
+        submitted,
         internal_origin=InternalOrigin(
             internal.session_key,
             internal.provenance,
-            None if internal.record is None else make_record,
+            None if record is None else lambda _: record,
             internal.metadata,
         ),
-        make_delivery=None if internal.delivery is None else make_delivery,
+        make_delivery=None if delivery is None else lambda _task_id, _cursor: delivery,
         delivery_owner=internal.sender,
     )
 

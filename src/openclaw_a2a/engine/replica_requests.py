@@ -36,9 +36,9 @@ from openclaw_a2a.engine.replica_request_codec import (
 from openclaw_a2a.engine.supervisor import wait_event
 from openclaw_a2a.engine.tasks.active_task import DuplicateRun
 from openclaw_a2a.engine.tasks.cancel import cancel_task
+from openclaw_a2a.engine.tasks.held_tasks import HeldTasks
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit
-from openclaw_a2a.engine.tasks.submit_policy import HeldTasks
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -124,9 +124,10 @@ class ReplicaRequests:
         # Not one that was handed off to this replica; nor after this one was taken for dead while
         # it waited: then another one takes it over.
         is_ours = internal is not None and internal.sender == self._store.id
-        if is_ours and internal.delivery is not None and request.delivery_owner is None:
-            if internal.delivery.task_id == answer.task_id:
-                self._engine.wakeups.add_delivery(internal.delivery)
+        delivery = None if internal is None else internal.delivery
+        if delivery is not None and is_ours and request.delivery_owner is None:
+            if delivery.task_id == answer.task_id:
+                self._engine.wakeups.add_delivery(delivery)
             # It may have ended already. Or the same message was accepted before, whose delivery is
             # in the store, and is not known here if the answer to that was lost.
             self._engine.wakeups.notify(answer.task_id)

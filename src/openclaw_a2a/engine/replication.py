@@ -16,10 +16,11 @@ from collections.abc import Callable, Generator, Iterable, Set
 from contextlib import contextmanager
 from typing import Protocol
 
-from openclaw_a2a.engine.engine import Engine, SessionHold
+from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.engine_state import EngineSignal, EngineState
 from openclaw_a2a.engine.recovery import recover_runs
 from openclaw_a2a.engine.replica_requests import TAKING_S, ReplicaRequests
+from openclaw_a2a.engine.sessions import SessionHold
 from openclaw_a2a.engine.supervisor import wait_event
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.log import get_logger

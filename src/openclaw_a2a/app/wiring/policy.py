@@ -6,9 +6,9 @@ from openclaw_a2a.agents.function import import_function
 from openclaw_a2a.agents.registry import add_import_folder
 from openclaw_a2a.app.wiring.engines import EnginesWiring
 from openclaw_a2a.engine.audit_log import AuditLog
+from openclaw_a2a.engine.tasks.held_tasks import HeldTasks
 from openclaw_a2a.engine.tasks.submit_policy import (
     Decision,
-    HeldTasks,
     PairedPeers,
     PolicyCallable,
     PolicyRule,

@@ -81,7 +81,8 @@ from openclaw_a2a.model.turn import BETWEEN_GATEWAYS, Scope, Turn
 from openclaw_a2a.ports import Accepted, Commit, Duplicate, Submission, SupportsRunDetach
 
 if TYPE_CHECKING:
-    from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
+    from openclaw_a2a.engine.engine import AccountRules, Engine
+    from openclaw_a2a.engine.sessions import SessionHold
 
 log = get_logger(__name__)
 

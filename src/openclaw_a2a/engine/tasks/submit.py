@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET
 
-from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
+from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.engine_state import EngineState
+from openclaw_a2a.engine.sessions import SessionHold
 from openclaw_a2a.engine.tasks.active_task import (
     ActiveTask,
     DirectAnswer,
