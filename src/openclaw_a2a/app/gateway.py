@@ -159,7 +159,7 @@ class Gateway:
         self._wire_log = WireLog(shown.wire_exchanges) if is_held else None
         self._body_pacer = CallerPacer()
         self.push = PushWiring(settings.push, version=VERSION, stop_s=server.stop_seconds)
-        self._stores = EnginesWiring(
+        self._engine_wiring = EnginesWiring(
             settings,
             agents,
             clock=clock,
@@ -170,7 +170,7 @@ class Gateway:
             store=None if embedding is None else embedding.store,
             channels=None if embedding is None else embedding.channels,
         )
-        self.engines = self._stores.engines
+        self.engines = self._engine_wiring.engines
         self._tools = ToolsWiring(
             settings,
             clock=clock,
@@ -211,7 +211,7 @@ class Gateway:
             # Planning and calls load their state before the engines recover runs: a recovered run
             # may end at once and report to them.
             if self.settings.opt.enabled:
-                engine = await self._stores.open(self.settings.store, parts)
+                engine = await self._engine_wiring.open(self.settings.store, parts)
                 self._plans = PlanningWiring(
                     self.settings, engine, push=self.push, agents=self._agents
                 )
@@ -228,13 +228,13 @@ class Gateway:
             running = [account for account in self.settings.accounts if account.is_running]
             endpoints = [await self._open_account(account) for account in running]
             await self._open_calls()
-            await self._policy.open(self._stores, self.audit, parts)
+            await self._policy.open(self._engine_wiring, self.audit, parts)
             await self._tools.prepare(
                 parts, engines=self.engines, calls=self._calls, plans=self._plans
             )
             # From here on agents run: recovered runs are started before anything is served.
             for engine in self.engines.values():
-                await self._stores.start(engine, parts)
+                await self._engine_wiring.start(engine, parts)
             # After all engines: an outcome or a plan step may belong to a recovered run.
             for part in (self._calls, self._plans):
                 if part is not None:
@@ -271,21 +271,6 @@ class Gateway:
         reply = queued_replies.QueuedReply(to, thread_id, payload, account_id, session_key)
         return await queued_replies.deliver_queued_reply(self.engines.values(), reply)
 
-    def log_ready(self, url: str, address: tuple[str, int]) -> None:
-        """Log that the gateway serves at an address, which agents, and which cannot answer."""
-        store = self.settings.store
-        log.info(
-            "gateway.ready",
-            version=VERSION,
-            url=url,
-            host=address[0],
-            port=address[1],
-            accounts={one.account: one.agent for one in self.availability.current()},
-            unavailable=list(self.availability.unavailable_reasons()),
-            store=store.kind.value,
-            path=store.place or None,
-        )
-
     @property
     def run_count(self) -> int:
         """Runs that are queued or in progress."""
@@ -317,14 +302,14 @@ class Gateway:
         """
         engine = self.engines.get(self.settings.store)
         if self.settings.tools.agent_to_agent.enabled:
-            engine = await self._stores.open(self.settings.store, self._parts)
+            engine = await self._engine_wiring.open(self.settings.store, self._parts)
         if engine is not None:
             self._calls = CallsWiring(self.settings, self._agents, engine, host_id=self._host_id)
             await self._calls.open(self.push, self.engines.values(), self._parts)
 
     async def _open_account(self, account: Account) -> AccountEndpoint:
         settings, plans = self.settings, self._plans
-        engine = await self._stores.open(account.task_store or settings.store, self._parts)
+        engine = await self._engine_wiring.open(account.task_store or settings.store, self._parts)
         if plans is not None and plans.engine is not engine:
             plans = None  # objectives are served where the account's tasks are in the same store
         if self._embedding is not None:

@@ -14,7 +14,6 @@ A session belongs to one replica at a time, which runs everything in it as if it
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Set
 from contextlib import contextmanager
-from typing import Protocol
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.engine_state import EngineSignal, EngineState
@@ -45,14 +44,6 @@ class _Held:
         self.is_decided = asyncio.Event()
 
 
-class LogFollower(Protocol):
-    """An in-memory copy of the logs of one kind; every replica appends to them."""
-
-    def on_changed(self, log_ids: Iterable[str] | None) -> None:
-        """These logs changed elsewhere; None: any may have."""
-        ...
-
-
 class Replication:
     """Coordinates an engine with the other replicas of its store."""
 
@@ -79,8 +70,8 @@ class Replication:
         self._must_compare = asyncio.Event()
         self.on_taken_over: list[Callable[[], None]] = []
         """Called when deliveries and logs of another replica are ours now."""
-        self.followers: dict[str, LogFollower] = {}
-        """By the kind of their logs."""
+        self.log_listeners: dict[str, Callable[[Iterable[str] | None], None]] = {}
+        """By kind: called with the logs that changed elsewhere; with None when any may have."""
         self.hosts: frozenset[str] = frozenset()
         """The session hosts that this replica reaches; to be set before `start`."""
         self.search_polls = 120
@@ -192,9 +183,7 @@ class Replication:
         if may_wait and session_key is not None and self._has_session(session_key):
             return None
         found = await self.store.find_replica(agent_id, may_drain=not for_new_work)
-        if found is None and may_wait:
-            return None
-        if found is None:
+        if found is None and not may_wait:
             raise AgentUnavailable(
                 f"no gateway that runs now has the agent {agent_id}; try again later, or start one "
                 f"of those in agents.{agent_id}.replicas",
@@ -206,10 +195,8 @@ class Replication:
 
     def _has_session(self, session_key: SessionKey) -> bool:
         """True when messages of the session wait here, or are being accepted."""
-        waiting = self._list_waiting()
-        return session_key in self._held or any(
-            run.record.session_key == session_key for run in waiting
-        )
+        waiting = {run.record.session_key for run in self._list_waiting()}
+        return session_key in self._held or session_key in waiting
 
     def _list_waiting(self) -> list[ActiveRun]:
         """The runs here whose agent only other replicas have."""
@@ -353,12 +340,12 @@ class Replication:
     def on_logs_changed(self, logs: Iterable[tuple[str, str]] | None) -> None:
         """Logs changed elsewhere."""
         if logs is None:
-            for follower in self.followers.values():
-                follower.on_changed(None)
+            for listener in self.log_listeners.values():
+                listener(None)
             return
         for kind, log_id in logs:
-            if kind in self.followers:
-                self.followers[kind].on_changed([log_id])
+            if kind in self.log_listeners:
+                self.log_listeners[kind]([log_id])
 
     def on_handoff(self) -> None:
         """There may be requests for this replica."""

@@ -81,7 +81,7 @@ def _make_repository(engine: Engine, limits: PlanLimits) -> ObjectiveRepository:
     shared = SharedObjectiveRepository(
         *parts, replicas=store.replicas, now=now, new_id=new_name, limits=limits
     )
-    replication.followers[LOG_KIND] = shared
+    replication.log_listeners[LOG_KIND] = shared.on_changed
     replication.on_taken_over.append(shared.on_taken_over)
     replication.on_dropped.append(shared.on_lost)
     store.replicas.takes_logs = True

@@ -14,6 +14,7 @@ Invariant of the whole
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
@@ -89,7 +90,7 @@ class Outbox:
         self._must_scan = True
         """Search when the search under way is over: what it has passed may be ours since."""
         self._drops = 0
-        engine.wakeups.set_listener(self._on_wakeup, self._on_added)
+        engine.wakeups.set_listener(self._on_wakeup, partial(self._track, is_new=True))
 
     # ---------------------------------------------------------------- start and stop
 
@@ -217,9 +218,6 @@ class Outbox:
         self._wake_worker.set()
 
     # ---------------------------------------------------------------- finding work
-
-    def _on_added(self, delivery: Delivery) -> None:
-        self._track(delivery, is_new=True)
 
     def _on_wakeup(self, task_id: TaskId, urgency: Urgency) -> None:
         if urgency is Urgency.HIGH:
