@@ -3,6 +3,8 @@
 The field names are read by replicas of the neighbouring versions: add fields with defaults only.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest
@@ -128,6 +130,9 @@ def restore_message(request: MessageRequest) -> SubmitRequest:
     if internal is None:
         return submitted
     record, delivery = internal.record, internal.delivery
+    make_delivery: Callable[[TaskId, int], Delivery] | None = (
+        None if delivery is None else lambda _task_id, _cursor: delivery
+    )
     return msgspec.structs.replace(
         submitted,
         internal_origin=InternalOrigin(
@@ -136,7 +141,7 @@ def restore_message(request: MessageRequest) -> SubmitRequest:
             None if record is None else lambda _: record,
             internal.metadata,
         ),
-        make_delivery=None if delivery is None else lambda _task_id, _cursor: delivery,
+        make_delivery=make_delivery,
         delivery_owner=internal.sender,
     )
 

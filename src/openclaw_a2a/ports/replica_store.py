@@ -254,10 +254,6 @@ class ReplicaStore(Protocol):
         """Renew the lease; every write renews it, too. Raises: StoreUnavailable."""
         ...
 
-    async def leave(self) -> None:
-        """Give everything to the others, at once."""
-        ...
-
     async def list_replicas(self) -> list[ReplicaStatus]:
         """All that are alive, oldest first."""
         ...

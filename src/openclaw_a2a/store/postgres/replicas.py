@@ -347,6 +347,7 @@ class PostgresReplicas:
         await self._database.fetch(_SET_STATUS, *values)
 
     async def leave(self) -> None:
+        """Give everything to the others, at once."""
         name = self.id
 
         async def expire(connection: Session) -> None:
