@@ -93,18 +93,20 @@ class EnginesWiring:
 
     async def _open_store(self, settings: StoreSettings, parts: AsyncExitStack) -> Store:
         keys = [decode_key(resolve_token(one)) for one in self._settings.security.encryption.keys]
-        store = self._store or create_store(
-            settings.kind.value,
-            path=None if settings.path is None else str(settings.path),
-            url=resolve_token(settings.url or ""),
-            password=resolve_token(settings.password or ""),
-            schema=settings.schema,
-            connections=settings.connections,
-            lease=self._lease(settings),
-            logs_directory=self._settings.opt.directory,
-            keys=keys,
-            on_upgrade=self._audit.record_upgrade,
-        )
+        store = self._store
+        if store is None:
+            store = create_store(
+                settings.kind.value,
+                path=None if settings.path is None else str(settings.path),
+                url=resolve_token(settings.url or ""),
+                password=resolve_token(settings.password or ""),
+                schema=settings.schema,
+                connections=settings.connections,
+                lease=self._lease(settings),
+                logs_directory=self._settings.opt.directory,
+                keys=keys,
+                on_upgrade=self._audit.record_upgrade,
+            )
         await store.open()
         # Only after `open` succeeded: a store that another process has locked is not ours to close.
         parts.push_async_callback(store.close)
