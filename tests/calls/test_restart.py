@@ -20,6 +20,7 @@ from tests.calls.call_gateway import (
 )
 
 from openclaw_a2a.engine.engine import Engine, SystemClock
+from openclaw_a2a.engine.engine_state import EngineSignal
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import Record, Recovery, Store
 
@@ -472,6 +473,6 @@ async def test_a_debate_ends_on_a_replica_that_the_operator_drains(
     closed_gateway: CallGateway,
 ) -> None:
     debaters = await hold_first_step(closed_gateway)
-    engine_of(closed_gateway).is_draining = True
+    engine_of(closed_gateway).apply(EngineSignal.DRAIN)
     debaters.held.go.set()
     await assert_concluded_once(closed_gateway, debaters)

@@ -64,8 +64,8 @@ class LosesAnswers(Part):
 
 def lose_answers(replica: Replica, count: int) -> LosesAnswers:
     replication: Any = replication_of(replica)
-    replication._store = LosesAnswers(replication._store, count)
-    return replication._store
+    replication.store = LosesAnswers(replication.store, count)
+    return replication.store
 
 
 async def test_a_task_is_canceled_although_the_answer_of_the_other_replica_was_not_stored(
@@ -167,7 +167,7 @@ async def test_an_answer_that_comes_while_it_is_looked_for_is_read_at_once(
 ) -> None:
     a, b = await start_replica(), await start_replica()
     replication: Any = replication_of(a)
-    store = replication._store = AnsweredWhileItIsRead(replication._store)
+    store = replication.store = AnsweredWhileItIsRead(replication.store)
     store.listener, store.found = replication, None
     task = await b.send("one", blocking=False)
     await b.agent.next_run()
@@ -286,7 +286,7 @@ async def test_a_session_that_is_acquired_while_this_replica_is_taken_for_dead_i
 ) -> None:
     a, b = await start_replica(), await start_replica()
     replication: Any = replication_of(a)
-    store = replication._store = LosesItsName(replication._store)
+    store = replication.store = LosesItsName(replication.store)
     store.listener, store.other = replication, b.name
     async with asyncio.timeout(TIMEOUT_S):
         assert await replication.hold(SessionKey("agent:main:c-1")) == b.name
@@ -338,7 +338,7 @@ async def test_a_replica_that_is_renamed_while_it_reads_calls_takes_none_over(
     a = await start_replica()
     engine = a.gateway.engines[a.gateway.settings.store]
     replication: Any = replication_of(a)
-    before, records = replication._store, RenamedWhileItReads(engine.store.records)
+    before, records = replication.store, RenamedWhileItReads(engine.store.records)
     calls = CallRepository(records, engine.store.deliveries, is_shared=True)  # type: ignore[arg-type]
     delivery = OutcomeDelivery(
         engine, calls, hosts=SessionHosts({}), post_webhook=None, wake=lambda _: None
@@ -346,7 +346,7 @@ async def test_a_replica_that_is_renamed_while_it_reads_calls_takes_none_over(
 
     def rename() -> None:
         if is_renamed:
-            replication._store = Renamed(before)
+            replication.store = Renamed(before)
             delivery.drop()
 
     records.rename = rename
@@ -356,5 +356,5 @@ async def test_a_replica_that_is_renamed_while_it_reads_calls_takes_none_over(
     try:
         await delivery.take_over(taken, replication.id)
     finally:
-        replication._store = before
+        replication.store = before
     assert (calls.find(call.id) is None) is is_renamed

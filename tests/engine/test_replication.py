@@ -770,7 +770,7 @@ async def test_a_replica_that_was_taken_for_dead_answers_no_request_that_went_to
     policies[0].may_decide.set()
 
     async def is_answered() -> bool:
-        return not engines[0].replication._carried
+        return not engines[0].replication.requests._carried
 
     assert await repeat_until(is_answered, deadline_s=TIMEOUT_S)
     connection = await b.link.address.connect()
@@ -872,7 +872,7 @@ async def test_a_request_that_is_answered_while_requests_are_read_is_carried_out
     run.may_stop.clear()
     canceling = asyncio.create_task(b.call("CancelTask", {"id": task["id"]}))
     await asyncio.wait_for(run.stopping.wait(), TIMEOUT_S)
-    store = replication._store = SlowReads(replication._store)
+    store = replication.store = SlowReads(replication.store)
     replication.on_handoff()  # the request is read once more while it is carried out
     await asyncio.wait_for(store.has_read.wait(), TIMEOUT_S)
     run.may_stop.set()

@@ -177,7 +177,7 @@ FOUND = "of a call that was found for its caller, or for the operator"
 EXECUTION = "the executor's work on objectives of all owners, which names no caller"
 
 WITHOUT_OWNER = {
-    "app/gateway.py::Gateway._open_policy": START,
+    "app/wiring/policy.py::PolicyWiring.open": START,
     "app/wiring/calls.py::CallsWiring.open": START,
     "app/wiring/calls.py::CallsWiring._purge": OWN_WORK,
     "app/wiring/planning.py::PlanningWiring.open": START,
@@ -195,8 +195,8 @@ WITHOUT_OWNER = {
     "engine/tasks/run.py::ActiveRun._show_task": ENGINE,
     "engine/tasks/cancel.py::fail_paused_task": ENGINE,
     "engine/tasks/submit.py::list_held": "takes the owner, as a part of its filter",
-    "engine/tasks/submit_policy.py::reject_expired": OWN_WORK,
-    "engine/tasks/submit_policy.py::HeldTasks": OPERATOR,
+    "engine/tasks/held_tasks.py::reject_expired": OWN_WORK,
+    "engine/tasks/held_tasks.py::HeldTasks": OPERATOR,
     "engine/tasks/submit_policy.py::PairedPeers": BY_REPOSITORY,
     "planning/admin_service.py": OPERATOR,
     "planning/executor.py::StepExecutor.__init__": EXECUTION,

@@ -3,20 +3,19 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from importlib.metadata import version
-from socket import gethostname
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from openclaw_a2a.agents import AgentRegistry, ElsewhereAgent, build_agent
-from openclaw_a2a.agents.function import import_function
-from openclaw_a2a.agents.registry import add_import_folder
 from openclaw_a2a.app.wiring.calls import CallsWiring
 from openclaw_a2a.app.wiring.dashboard import DashboardWiring
+from openclaw_a2a.app.wiring.engines import EnginesWiring, MakeChannel
 from openclaw_a2a.app.wiring.planning import PlanningWiring
+from openclaw_a2a.app.wiring.policy import PolicyWiring
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.tools import ToolsWiring
 from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
@@ -29,24 +28,12 @@ from openclaw_a2a.engine.approvals import ApprovalService
 from openclaw_a2a.engine.audit_file import AUDIT_FILE, AuditFile
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.background_replies import BackgroundListener
-from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock, new_id
-from openclaw_a2a.engine.maintenance import MaintenanceSchedule, keep_lease, purge_expired
-from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
+from openclaw_a2a.engine.engine import AccountRules, SystemClock, new_id
 from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader
-from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
 from openclaw_a2a.engine.replica_view import ReplicaReader
-from openclaw_a2a.engine.replication import Replication
 from openclaw_a2a.engine.scheduling.fair_queue import CallerPacer
-from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.engine.tasks.submit_policy import (
-    Decision,
-    HeldTasks,
-    PairedPeers,
-    PolicyCallable,
-    PolicyRule,
-    SubmitPolicy,
-)
+from openclaw_a2a.engine.tasks.submit_policy import PolicyCallable
 from openclaw_a2a.http.rate_limit import RateLimit, RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.router import ANY_METHOD
@@ -56,7 +43,7 @@ from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import Call, CallId
 from openclaw_a2a.model.card import AgentCard, AgentExtension, AgentProfile
-from openclaw_a2a.model.errors import Problem, SettingsInvalid
+from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, Json
 from openclaw_a2a.ports import (
     Agent,
@@ -85,21 +72,8 @@ from openclaw_a2a.server.application import ServerApplication
 from openclaw_a2a.server.cards import LiveCard, apply_profiles, build_card, security_schemes
 from openclaw_a2a.server.health import Availability, Health
 from openclaw_a2a.server.large_answers import LargeAnswers
-from openclaw_a2a.settings import (
-    Account,
-    AgentStyle,
-    LoadedSettings,
-    OriginRoutingPolicy,
-    PolicyRuleSettings,
-    RetentionSettings,
-    Settings,
-    StoreSettings,
-)
+from openclaw_a2a.settings import Account, AgentStyle, LoadedSettings, OriginRoutingPolicy, Settings
 from openclaw_a2a.settings.files import make_private_folder
-from openclaw_a2a.settings.tokens import decode_key, resolve_token
-from openclaw_a2a.store import create_store
-from openclaw_a2a.store.encryption import check_no_key_needed
-from openclaw_a2a.store.rules import Lease
 
 if TYPE_CHECKING:
     from openclaw_a2a.auth.jwt import JwtVerifier
@@ -120,7 +94,7 @@ class Embedding(msgspec.Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
     card: LiveCard
     store: Store | None = None
-    channels: Mapping[str, Callable[[Engine], DeliveryChannel]] = {}
+    channels: Mapping[str, MakeChannel] = {}
 
 
 class Gateway:
@@ -139,34 +113,26 @@ class Gateway:
         self.settings = settings
         self.loaded: LoadedSettings | None = None
         """Where the settings come from, for the dashboard; set before the start, if it is known."""
-        self._policy = policy or _policy_callable(settings)
+        self._policy = PolicyWiring(settings, policy)
         self._embedding = embedding
         self.supplied_agents = given
         """Agents that the program passed in, instead of those in the settings."""
         self._agents = agents
         self._clock = clock
         # The program around an embedded gateway is its operator, and there is no data folder.
-        file = None if embedding is not None else _audit_file(settings)
+        file = None
+        if embedding is None:
+            path, audit = settings.data / AUDIT_FILE, settings.audit
+            file = AuditFile(path, max_bytes=audit.max_bytes, keep=audit.keep_files)
         self.audit = AuditLog(file, clock.now)
         self._parts = AsyncExitStack()
         self.asgi = ServerApplication((), ())
         """The ASGI application; it has its routes once the gateway is started."""
-        self.engines: dict[StoreSettings, Engine] = {}
         self.availability = Availability(())
         """Which agents can answer now; filled when the endpoints are built."""
         self.supervisor = Supervisor()
         """The background work outside the engines; `/readyz` asks it for loops that have died."""
         limits, server = settings.limits, settings.server
-        self._queues = SessionQueues(
-            QueueLimits(
-                limits.runs,
-                limits.queue,
-                limits.session_queue,
-                peer_runs=limits.share(limits.per_peer_runs, limits.runs),
-                peer_queue=limits.share(limits.per_peer_queue, limits.queue),
-                agent_runs=limits.per_agent_runs or limits.runs,
-            )
-        )
         rate_limit = RateLimit(
             per_second=limits.per_peer_rate,
             per_minute=limits.per_peer_requests,
@@ -193,6 +159,18 @@ class Gateway:
         self._wire_log = WireLog(shown.wire_exchanges) if is_held else None
         self._body_pacer = CallerPacer()
         self.push = PushWiring(settings.push, version=VERSION, stop_s=server.stop_seconds)
+        self._engine_wiring = EnginesWiring(
+            settings,
+            agents,
+            clock=clock,
+            audit=self.audit,
+            push=self.push,
+            rate_limit=self._rate_limit,
+            count_streams=lambda: len(self.streams),
+            store=None if embedding is None else embedding.store,
+            channels=None if embedding is None else embedding.channels,
+        )
+        self.engines = self._engine_wiring.engines
         self._tools = ToolsWiring(
             settings,
             clock=clock,
@@ -205,8 +183,6 @@ class Gateway:
         self._plans: PlanningWiring | None = None
         self._dashboard: DashboardWiring | None = None
         self._admin_token: str | None = None
-        self._held: dict[AgentId, SupportsApprovals] = {}
-        self._paired: PairedPeers | None = None
         self._host_id = ""
         urls = [account.public_base_url or "" for account in settings.accounts]
         self._own = OwnAddresses(server.host, [server.public_base_url, *urls])
@@ -235,7 +211,7 @@ class Gateway:
             # Planning and calls load their state before the engines recover runs: a recovered run
             # may end at once and report to them.
             if self.settings.opt.enabled:
-                engine = await self._engine(self.settings.store)
+                engine = await self._engine_wiring.open(self.settings.store, parts)
                 self._plans = PlanningWiring(
                     self.settings, engine, push=self.push, agents=self._agents
                 )
@@ -252,13 +228,13 @@ class Gateway:
             running = [account for account in self.settings.accounts if account.is_running]
             endpoints = [await self._open_account(account) for account in running]
             await self._open_calls()
-            await self._open_policy()
+            await self._policy.open(self._engine_wiring, self.audit, parts)
             await self._tools.prepare(
                 parts, engines=self.engines, calls=self._calls, plans=self._plans
             )
             # From here on agents run: recovered runs are started before anything is served.
             for engine in self.engines.values():
-                await self._start(engine)
+                await self._engine_wiring.start(engine, parts)
             # After all engines: an outcome or a plan step may belong to a recovered run.
             for part in (self._calls, self._plans):
                 if part is not None:
@@ -295,21 +271,6 @@ class Gateway:
         reply = queued_replies.QueuedReply(to, thread_id, payload, account_id, session_key)
         return await queued_replies.deliver_queued_reply(self.engines.values(), reply)
 
-    def log_ready(self, url: str, address: tuple[str, int]) -> None:
-        """Log that the gateway serves at an address, which agents, and which cannot answer."""
-        store = self.settings.store
-        log.info(
-            "gateway.ready",
-            version=VERSION,
-            url=url,
-            host=address[0],
-            port=address[1],
-            accounts={one.account: one.agent for one in self.availability.current()},
-            unavailable=list(self.availability.unavailable_reasons()),
-            store=store.kind.value,
-            path=store.place or None,
-        )
-
     @property
     def run_count(self) -> int:
         """Runs that are queued or in progress."""
@@ -334,75 +295,6 @@ class Gateway:
 
     # ---------------------------------------------------------------- opening the parts
 
-    async def _engine(self, store_settings: StoreSettings) -> Engine:
-        """The engine over a store; created, and the store opened, on first use."""
-        if store_settings in self.engines:
-            return self.engines[store_settings]
-        embedding, limits = self._embedding, self.settings.limits
-        store = embedding.store if embedding is not None else None
-        keys = [decode_key(resolve_token(one)) for one in self.settings.security.encryption.keys]
-        if store is None:
-            store = create_store(
-                store_settings.kind.value,
-                path=None if store_settings.path is None else str(store_settings.path),
-                url=resolve_token(store_settings.url or ""),
-                password=resolve_token(store_settings.password or ""),
-                schema=store_settings.schema,
-                connections=store_settings.connections,
-                lease=self._lease(store_settings),
-                logs_directory=self.settings.opt.directory,
-                keys=keys,
-                on_upgrade=self.audit.record_upgrade,
-            )
-        await store.open()
-        # Only after `open` succeeded: a store that another process has locked is not ours to close.
-        self._parts.push_async_callback(store.close)
-        if not keys:
-            await check_no_key_needed(store)
-        engine = self.engines[store_settings] = Engine(
-            store,
-            self._agents,
-            queues=self._queues,
-            clock=self._clock,
-            limits=EngineLimits(
-                run_s=limits.run_seconds,
-                cancel_s=limits.cancel_seconds,
-                lease_s=self.settings.lease.seconds,
-                join_deltas=limits.join_deltas,
-                inflight_events=limits.inflight_events,
-                history_messages=limits.history_messages,
-                queued_replies=limits.queued_replies,
-                reference_tasks=limits.reference_tasks,
-                peer_held=limits.per_peer_held,
-                held_s=self.settings.retention.held_seconds,
-                reference_bytes=limits.reference_bytes,
-                event_bytes=limits.event_bytes,
-                run_bytes=limits.artifact_bytes,
-                deduplicates=self.settings.retention.message_seconds > 0,
-            ),
-            new_id=new_id,
-            audit=self.audit,
-        )
-        if store.replicas is not None:
-            if store_settings == self.settings.store:
-                self._rate_limit.share(store.replicas.rates)
-                self._parts.callback(self._rate_limit.share, None)
-            engine.replication = Replication(
-                engine, store.replicas, count_streams=lambda: len(self.streams)
-            )
-        if embedding is not None:
-            for kind, make_channel in embedding.channels.items():
-                self.push.add_channel(engine, kind, make_channel(engine))
-        return engine
-
-    def _lease(self, store: StoreSettings) -> Lease | None:
-        """What makes this gateway one of several on its store, if it is."""
-        if not store.replicas:
-            return None
-        server = self.settings.server
-        name = store.replica_name or f"{gethostname()}:{server.port}"
-        return Lease(self.settings.lease.seconds, name)
-
     async def _open_calls(self) -> None:
         """Calls between agents, in the gateway's own store.
 
@@ -410,38 +302,14 @@ class Gateway:
         """
         engine = self.engines.get(self.settings.store)
         if self.settings.tools.agent_to_agent.enabled:
-            engine = await self._engine(self.settings.store)
+            engine = await self._engine_wiring.open(self.settings.store, self._parts)
         if engine is not None:
             self._calls = CallsWiring(self.settings, self._agents, engine, host_id=self._host_id)
             await self._calls.open(self.push, self.engines.values(), self._parts)
 
-    async def _open_policy(self) -> None:
-        """What decides about messages of peers, and the tasks that wait for the operator."""
-        settings, paired = self.settings, None
-        if settings.pairing:
-            # In the gateway's own store, for all accounts.
-            engine = await self._engine(settings.store)
-            paired = PairedPeers(
-                engine.store.records, self._clock.now, is_shared=engine.replication is not None
-            )
-            await paired.load()
-        rules = [_policy_rule(one) for one in settings.policy.rules]
-        accounts = settings.accounts
-        skills = {one.id: one.allowed_skills for one in accounts if one.allowed_skills is not None}
-        is_set = rules or skills or paired is not None or self._policy is not None
-        policy = SubmitPolicy(
-            self.audit, rules=rules, decide=self._policy, skills=skills, paired=paired
-        )
-        for number, engine in enumerate(self.engines.values()):
-            engine.policy = policy if is_set else None
-            # Also without a policy: tasks that were held before it was removed are still decided.
-            name = AgentId("gateway" if not number else f"gateway-{number + 1}")
-            self._held[name] = HeldTasks(engine, paired)
-        self._paired = paired
-
     async def _open_account(self, account: Account) -> AccountEndpoint:
         settings, plans = self.settings, self._plans
-        engine = await self._engine(account.task_store or settings.store)
+        engine = await self._engine_wiring.open(account.task_store or settings.store, self._parts)
         if plans is not None and plans.engine is not engine:
             plans = None  # objectives are served where the account's tasks are in the same store
         if self._embedding is not None:
@@ -505,37 +373,6 @@ class Gateway:
         own = agent.profile if isinstance(agent, SupportsProfile) else lambda: None
         return LiveCard(account, build, own, credentials.accept_tokens)
 
-    async def _start(self, engine: Engine) -> None:
-        # Registered first: if recovery fails, the runs it has started already are stopped.
-        self._parts.push_async_callback(engine.stop)
-        replication = engine.replication
-        if replication is not None:
-            elsewhere = self._agents.ids_elsewhere
-            here = [one for one in self._agents.ids if one not in elsewhere]
-            known = self.settings.agents
-            waiting = [one for one in elsewhere if known[one].when_no_replica == "queue"]
-            await replication.start(here, elsewhere, waiting)
-        # Before the loops and the outbox: no run of this engine is active yet, so every unfinished
-        # one was left by an engine that is gone, or is that of another replica.
-        await recover_runs(engine, is_starting=True)
-        await fail_orphaned_tasks(engine)
-        keep = self.settings.retention
-        schedule = MaintenanceSchedule(
-            sweep_s=keep.sweep_seconds,
-            ended_s=keep.ended_seconds,
-            keep_ended=keep.keep_ended,
-            # Without deduplication only messages of the gateway itself have records.
-            message_s=keep.message_seconds or RetentionSettings().message_seconds,
-        )
-        engine.supervisor.run_loop("lease", keep_lease(engine))
-        engine.supervisor.run_loop("retention", purge_expired(engine, schedule))
-        self.push.start(engine, self._parts)
-        outbox = self.push.outboxes[engine]
-        engine.on_recovered.append(outbox.scan)
-        if replication is not None:
-            replication.on_taken_over.append(outbox.scan)
-            replication.on_dropped.append(outbox.drop)
-
     def _build_application(self, endpoints: list[AccountEndpoint]) -> ServerApplication:
         accounts = self.settings.accounts
         closed = [account for account in accounts if account.enabled and not account.is_running]
@@ -567,7 +404,7 @@ class Gateway:
         dashboard = self._dashboard
         DashboardAdmin(None if dashboard is None else dashboard.authenticator).add_to(admin)
         ApprovalsAdmin(approvals).add_to(admin)
-        PairingAdmin(self._paired).add_to(admin)
+        PairingAdmin(self._policy.paired).add_to(admin)
         DeliveriesAdmin(deliveries).add_to(admin)
         ObjectivesAdmin(lambda: None if plans is None else plans.admin).add_to(admin)
         CallsAdmin(lambda: None if calls is None else calls.service).add_to(admin)
@@ -665,7 +502,7 @@ class Gateway:
     def _approval_agents(self) -> dict[AgentId, SupportsApprovals]:
         agents = {agent_id: self._agents[agent_id] for agent_id in self._agents.ids}
         asking = {name: one for name, one in agents.items() if isinstance(one, SupportsApprovals)}
-        return {**asking, **self._held}
+        return {**asking, **self._policy.held}
 
 
 def build_app(
@@ -702,41 +539,6 @@ def build_app(
     }
     registry = AgentRegistry({**built, **given, **elsewhere})
     return Gateway(settings, registry, clock or SystemClock(), given.keys(), embedding, policy)
-
-
-def _policy_rule(rule: PolicyRuleSettings) -> PolicyRule:
-    start, _, end = rule.hours.partition("-")
-    return PolicyRule(
-        Decision(rule.decision),
-        callers=rule.callers,
-        accounts=rule.accounts,
-        agents=rule.agents,
-        skills=rule.skills,
-        min_bytes=rule.min_bytes,
-        hours=(int(start), int(end)) if end else None,
-        days=rule.days,
-        reason=rule.reason,
-    )
-
-
-def _policy_callable(settings: Settings) -> PolicyCallable | None:
-    """The function that the settings name. Raises: SettingsInvalid."""
-    place = settings.policy.callable
-    if not place:
-        return None
-    add_import_folder(settings.folder)
-    try:
-        return import_function(place)
-    except Exception as error:  # one broad catch: the import runs code of the operator
-        path = "channels.a2a.security.policy.callable"
-        problem = Problem(path, f"{place} cannot be imported: {error}", "callable")
-        raise SettingsInvalid(f"{path}: {problem.message}", problems=(problem,)) from error
-
-
-def _audit_file(settings: Settings) -> AuditFile:
-    audit = settings.audit
-    path = settings.data / AUDIT_FILE
-    return AuditFile(path, max_bytes=audit.max_bytes, keep=audit.keep_files)
 
 
 def _account_rules(account: Account, settings: Settings) -> AccountRules:

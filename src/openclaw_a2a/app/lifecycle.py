@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from openclaw_a2a.app.gateway import Gateway, build_app
+from openclaw_a2a.app.gateway import VERSION, Gateway, build_app
 from openclaw_a2a.app.logging import is_for_people, logging_to_stderr
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.connection_table import ConnectionTable
@@ -99,8 +99,22 @@ class DrainingServer(uvicorn.Server):
         if self._is_for_people:
             self._print_ready()
         else:
-            address = self.servers[0].sockets[0].getsockname()[:2]
-            self._gateway.log_ready(self._url, address)
+            self._log_ready()
+
+    def _log_ready(self) -> None:
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        availability, store = self._gateway.availability, self._gateway.settings.store
+        log.info(
+            "gateway.ready",
+            version=VERSION,
+            url=self._url,
+            host=host,
+            port=port,
+            accounts={one.account: one.agent for one in availability.current()},
+            unavailable=list(availability.unavailable_reasons()),
+            store=store.kind.value,
+            path=store.place or None,
+        )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called by uvicorn in a signal handler: continue on the event loop."""

@@ -149,9 +149,7 @@ class _StderrHandler(EventHandler):
         about = {"level": name, "timestamp": datetime.fromtimestamp(written_at, UTC)}
         try:
             return self._render({**fields, **about})
-        except (
-            Exception
-        ) as error:  # the text of a value raises, which is no reason to lose the line
+        except Exception as error:  # the text of a value raises: the rest is shown nevertheless
             reason = f"the fields cannot be shown: {type(error).__name__}"
             return self._render({"event": str(fields["event"]), "reason": reason, **about})
 

@@ -465,7 +465,7 @@ class OutcomeDelivery:
         # Only to one that has all of them: it can tell which one the session is in, and does not
         # pass it on in turn.
         hosts = {call.host} if call.host else await self._hosts.list_hosts(call.caller)
-        if not hosts or not await replication.pass_on(delivery.id, hosts):
+        if not hosts or not await replication.store.pass_on(delivery.id, hosts):
             return False  # none does now: it waits here
         self.states.forget(call.id)
         self._calls.remove(call)

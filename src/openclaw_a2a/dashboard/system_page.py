@@ -16,10 +16,11 @@ from openclaw_a2a.dashboard.agents_page import AgentView
 from openclaw_a2a.dashboard.requests import ActionRequest, ActionResult, PageRequest
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_view import IN_TROUBLE, DeliveryReader, DeliveryView
-from openclaw_a2a.engine.replica_view import ReplicaReader, ReplicaView
+from openclaw_a2a.engine.replica_view import ReplicaReader
 from openclaw_a2a.model.delivery import DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.replica import ReplicaStatus
 from openclaw_a2a.settings import (
     LoadedSettings,
     Settings,
@@ -136,7 +137,7 @@ class SystemPage(JsonStruct, frozen=True, omit_defaults=False):
     stores: tuple[StoreView, ...]
     findings: tuple[Finding, ...]
     settings: tuple[SettingView, ...]
-    replicas: tuple[ReplicaView, ...] = ()
+    replicas: tuple[ReplicaStatus, ...] = ()
 
 
 class SystemReader:
@@ -183,7 +184,7 @@ class SystemReader:
             replicas=await self._list_replicas(),
         )
 
-    async def _list_replicas(self) -> tuple[ReplicaView, ...]:
+    async def _list_replicas(self) -> tuple[ReplicaStatus, ...]:
         if not self._replicas.has_replicas():
             return ()
         try:

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
@@ -41,12 +41,10 @@ def read_lines(folder: Path) -> Iterator[JsonObject]:
 def follow_lines(folder: Path) -> Iterator[JsonObject | None]:
     """The entries that are added from now on; None whenever there is none yet."""
     audit = AuditFile(folder / AUDIT_FILE)
-    last = _last_number(audit)
-    return _follow_lines(folder, last)
+    return _follow_lines(folder, audit, _last_number(audit))
 
 
-def _follow_lines(folder: Path, last: int) -> Iterator[JsonObject | None]:
-    audit = AuditFile(folder / AUDIT_FILE)
+def _follow_lines(folder: Path, audit: AuditFile, last: int) -> Iterator[JsonObject | None]:
     while True:
         if _last_number(audit) <= last:
             yield None
@@ -221,8 +219,3 @@ class AuditFilter(msgspec.Struct, frozen=True):
             return False
         after = self.since is None or at >= self.since
         return after and (self.until is None or at < self.until)
-
-
-def select(lines: Iterable[JsonObject], chosen: AuditFilter) -> Iterator[JsonObject]:
-    """The entries that a filter accepts."""
-    return (one for one in lines if chosen.accepts(one))

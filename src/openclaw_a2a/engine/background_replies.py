@@ -15,6 +15,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.engine_state import EngineState
 from openclaw_a2a.engine.tasks.active_task import Rejected
 from openclaw_a2a.engine.tasks.submit import (
     SubmitRequest,
@@ -340,7 +341,7 @@ async def resolve_pause(engine: Engine, pause: PauseResolved) -> None:
     """
     while running := engine.running_tasks(pause.task_id):
         await asyncio.wait(running)  # the commit of the pause may be under way
-    if engine.is_draining:
+    if engine.state is not EngineState.SERVING:
         return  # the agent sends the event again after the restart
     async with engine.task_lock(pause.task_id):
         if pause.task_id in engine.active_tasks:
@@ -380,9 +381,8 @@ async def resolve_pause(engine: Engine, pause: PauseResolved) -> None:
 
 
 def _rules(engine: Engine, head: TaskHead) -> AccountRules:
-    account, binding = head.scope.account, head.binding
-    agent_id = AgentId("") if binding is None else binding.agent_id
-    return engine.accounts.get(account) or AccountRules(account, agent_id)
+    agent_id = AgentId("") if head.binding is None else head.binding.agent_id
+    return engine.rules_of(head.scope.account, agent_id)
 
 
 def _canonical(resume: Json) -> bytes:

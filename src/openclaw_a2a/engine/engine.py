@@ -8,8 +8,7 @@ import asyncio
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, repeat
@@ -18,9 +17,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from openclaw_a2a.engine.audit_log import AuditLog
+from openclaw_a2a.engine.engine_state import TRANSITIONS, EngineSignal, EngineState
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
 from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
+from openclaw_a2a.engine.sessions import Recoveries, SessionTasks
 from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 from openclaw_a2a.engine.tasks.active_task import ActiveTask
 from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal, JournalLimits, TaskProjection
@@ -38,34 +39,22 @@ from openclaw_a2a.model.ids import (
     OwnerId,
     PeerName,
     RunId,
-    SessionKey,
     TaskId,
 )
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunOptions, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.task import StatusUpdate, Task, TaskState, TaskStatus
 from openclaw_a2a.model.turn import Binding, Scope, Turn
-from openclaw_a2a.ports import (
-    AgentLookup,
-    Clock,
-    Recovery,
-    Store,
-    Submission,
-    SupportsDetach,
-)
+from openclaw_a2a.ports import AgentLookup, Clock, Recovery, Store, Submission, SupportsDetach
 
 if TYPE_CHECKING:
     from openclaw_a2a.engine.replication import Replication
     from openclaw_a2a.engine.tasks.submit_policy import SubmitPolicy
 
-# Both bound memory only: a late reply to a session that was dropped finds no task and is ignored.
-# Sessions of recent tasks come back when the event stream of their agent is opened again.
 log = get_logger(__name__)
 
 _REFERENCES_AT_ONCE = 2
 """How many tasks that messages refer to are read at once; one of each caller."""
-_MAX_SESSIONS = 10_000
-_MAX_TASKS_PER_SESSION = 32
 _MAX_DOUBTFUL = 10_000
 
 
@@ -146,96 +135,6 @@ class EngineLimits(msgspec.Struct, frozen=True):
     plan steps) are always deduplicated: they are sent again after a crash."""
 
 
-class SessionHold:
-    """The right of this replica to decide about the next run of a session, until `release`."""
-
-    __slots__ = ("_release",)
-
-    def __init__(self, release: Callable[[], None]) -> None:
-        self._release: Callable[[], None] | None = release
-
-    def release(self) -> None:
-        """Give it back; a second time does nothing."""
-        release, self._release = self._release, None
-        if release is not None:
-            release()
-
-
-class Recoveries:
-    """Sessions whose runs are being recovered while messages come, as on a replica that takes over.
-
-    A message of such a session waits until they are queued: they came before it.
-    """
-
-    def __init__(self) -> None:
-        self._active: list[_Recovery] = []
-
-    @contextmanager
-    def begin(self) -> "Generator[Callable[[Iterable[SessionKey]], None]]":
-        """One recovery; it is given the sessions of its runs when they are claimed."""
-        recovery = _Recovery()
-        self._active.append(recovery)
-        try:
-            yield recovery.set_sessions
-        finally:
-            self._active.remove(recovery)
-            recovery.is_claimed.set()
-            recovery.is_over.set()
-
-    def has(self, session_key: SessionKey) -> bool:
-        """True when runs of the session may be among those that are recovered now."""
-        return any(
-            not one.is_claimed.is_set() or session_key in one.sessions for one in self._active
-        )
-
-    async def wait(self, session_key: SessionKey) -> None:
-        """Wait until the runs of the session that are being recovered are queued."""
-        for one in tuple(self._active):
-            await one.is_claimed.wait()
-            if session_key in one.sessions:
-                await one.is_over.wait()
-
-
-class _Recovery:
-    def __init__(self) -> None:
-        self.sessions: frozenset[SessionKey] = frozenset()
-        self.is_claimed, self.is_over = asyncio.Event(), asyncio.Event()
-
-    def set_sessions(self, sessions: Iterable[SessionKey]) -> None:
-        self.sessions = frozenset(sessions)
-        self.is_claimed.set()
-
-
-class SessionTasks:
-    """The newest tasks of recently used sessions: a background reply goes to one of them."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[SessionKey, tuple[TaskId, ...]] = {}
-
-    def add_newest(self, session_key: SessionKey, task_id: TaskId) -> None:
-        """The session starts to work on this task now."""
-        known = self._tasks.pop(session_key, ())
-        if task_id in known:
-            known = tuple([one for one in known if one != task_id])
-        self._tasks[session_key] = (task_id, *known[: _MAX_TASKS_PER_SESSION - 1])
-        if len(self._tasks) > _MAX_SESSIONS:
-            # Popped and inserted again: the first of the mapping is the least recent.
-            del self._tasks[next(iter(self._tasks))]
-
-    def add_oldest(self, session_key: SessionKey, task_id: TaskId) -> None:
-        """The session had this task before all that are known."""
-        known = self._tasks.get(session_key, ())
-        if not known:
-            self.add_newest(session_key, task_id)
-        elif task_id not in known:
-            del self._tasks[session_key]
-            self._tasks[session_key] = (*known, task_id)[:_MAX_TASKS_PER_SESSION]
-
-    def find(self, session_key: SessionKey) -> tuple[TaskId, ...]:
-        """The tasks of a session, the newest first; empty when it is not known."""
-        return self._tasks.get(session_key, ())
-
-
 class Engine:
     """The tasks of one store and everything that works on them."""
 
@@ -263,12 +162,7 @@ class Engine:
         """The other engines of the store; None: this one has it for itself."""
         # New for each process: the runs of any other owner were left by one that is gone.
         self._owner = OwnerId(new_id())
-        self.is_draining = False
-        self.is_ending = False
-        """True from the first step of a stop on; a replica that the operator drains goes on."""
-        self.is_stopping = False
-        self.is_forcing = False
-        """True when what still runs is cancelled even in its clean-up and commits no end."""
+        self.state = EngineState.SERVING
         self.active_tasks: dict[TaskId, ActiveTask] = {}
         # A run is in `runs` from `start_run` to `remove_run`, also while it waits in its queue; a
         # task is in `active_tasks` while one of its runs is.
@@ -315,6 +209,10 @@ class Engine:
     def owner(self) -> OwnerId:
         """The name of this engine in the store."""
         return self._owner if self.replication is None else self.replication.id
+
+    def rules_of(self, account: AccountId, agent_id: AgentId) -> AccountRules:
+        """The rules of an account; the usual ones, with this agent, if it is not configured now."""
+        return self.accounts.get(account) or AccountRules(account, agent_id)
 
     def new_run(
         self,
@@ -404,8 +302,7 @@ class Engine:
             is_elsewhere=self.waits_elsewhere(agent_id) and record.options.hold is None,
             is_accepted=True,
         )
-        account = record.scope.account
-        rules = self.accounts.get(account) or AccountRules(account, record.binding.agent_id)
+        rules = self.rules_of(record.scope.account, agent_id)
         run = ActiveRun(self, record, rules=rules, slot=slot)
         run.active_task = active
         if active is not None:
@@ -605,10 +502,14 @@ class Engine:
 
     # ---------------------------------------------------------------- the end
 
+    def apply(self, signal: EngineSignal) -> None:
+        """Move the engine towards its end, by the table of its states."""
+        self.state = TRANSITIONS[self.state][signal]
+
     async def drain(self, timeout_s: float) -> int:
         """Accept nothing more and let runs end; the number of runs left after the timeout."""
         # `submit` refuses from here on; runs that are queued already still get their turn.
-        self.is_draining = self.is_ending = True
+        self.apply(EngineSignal.FINISH)
         runs = [run for run in self.runs.values() if not run.slot.is_elsewhere]
         tasks = [run.task for run in runs if run.task is not None]
         if tasks and timeout_s > 0:
@@ -617,8 +518,8 @@ class Engine:
 
     async def stop(self) -> None:
         """End everything here. Unfinished runs stay in the store for the next start to find."""
-        # The flags first: a run that is submitted or gets its turn from now on stops by itself.
-        self.is_draining = self.is_ending = self.is_stopping = True
+        # The state first: a run that is submitted or gets its turn from now on stops by itself.
+        self.apply(EngineSignal.STOP)
         for run in list(self.runs.values()):
             if isinstance(run.agent, SupportsDetach):
                 run.agent.detach()  # its work is found again at the next start: do not end it
@@ -630,7 +531,7 @@ class Engine:
         if tasks:
             await asyncio.wait(tasks, timeout=self.limits.cancel_s)
         # What has not ended by now is cancelled in its clean-up, too.
-        self.is_forcing = True
+        self.apply(EngineSignal.FORCE)
         await self._run_supervisor.stop(self.limits.cancel_s)
         # Their runs were left in the store; no further event can come, so open streams end now.
         for active in list(self.active_tasks.values()):

@@ -8,7 +8,7 @@ import msgspec
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.recovery import FailOutcome, fail_run, recover_runs
-from openclaw_a2a.engine.tasks.submit_policy import reject_expired
+from openclaw_a2a.engine.tasks.held_tasks import reject_expired
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.turn import Turn
@@ -18,6 +18,8 @@ log = get_logger(__name__)
 
 _JUMP = timedelta(hours=1)
 _HOLD_S = 86400.0
+_UNDELIVERED = timedelta(days=30)
+"""How much longer an ended task is kept while a delivery of it is pending."""
 _SAVE_EVERY = timedelta(minutes=30)  # well below a jump, so that the mark is none
 _CLOCK_KIND, _CLOCK_ID = "maintenance", "clock"
 
@@ -31,8 +33,6 @@ class MaintenanceSchedule(msgspec.Struct, frozen=True):
     ended_s: float = 30 * 86400.0
     keep_ended: int = 1_000_000
     message_s: float = 86400.0
-    undelivered_s: float = 30 * 86400.0
-    """How much longer an ended task is kept while a delivery of it is pending."""
 
 
 async def keep_lease(engine: Engine) -> None:
@@ -219,7 +219,7 @@ async def purge_once(
         keep_ended=schedule.keep_ended,
         messages_before=now - timedelta(seconds=schedule.message_s),
         records_before=now,
-        undelivered_before=ended_before - timedelta(seconds=schedule.undelivered_s),
+        undelivered_before=ended_before - _UNDELIVERED,
     )
     # In pages, each a transaction of its own: commits of runs get their turn in between.
     tasks = messages = records = 0

@@ -8,6 +8,7 @@ that is short, frequent and never waits uses a timer instead of a task.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from openclaw_a2a.log import get_logger
@@ -164,6 +165,13 @@ class LoopTimer:
             self.failure = ""
         finally:
             self.handle = None if due is None else loop.call_at(due, self._call)
+
+
+async def wait_event(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set, but not longer than this."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 class TimeoutQueue(Generic[T]):

@@ -252,10 +252,8 @@ class QuotaExceeded(CallerError, code="quota-exceeded"):
     retry_after_s = 60.0
 
     def __init__(self, message: str, *, setting: str = "") -> None:
-        if setting:
-            super().__init__(f"{message} ({setting})", details={"setting": setting})
-        else:
-            super().__init__(message)
+        text = f"{message} ({setting})" if setting else message
+        super().__init__(text, details={"setting": setting} if setting else None)
 
 
 class TooManyAttempts(Overloaded, code="too-many-attempts"):

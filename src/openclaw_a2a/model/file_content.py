@@ -52,15 +52,8 @@ _UNSAFE = re.compile(
     r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
 _MAX_NAME_BYTES = 200
-_RESERVED = frozenset(
-    (
-        "con",
-        "prn",
-        "aux",
-        "nul",
-        *(f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10)),
-    )
-)
+_PORTS = [f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10)]
+_RESERVED = frozenset({"con", "prn", "aux", "nul", *_PORTS})
 
 
 def content_mismatch(media_type: str, raw: str) -> str | None:

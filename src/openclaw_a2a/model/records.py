@@ -6,15 +6,7 @@ from datetime import datetime
 import msgspec
 
 from openclaw_a2a.model.errors import CorruptRecord
-from openclaw_a2a.model.ids import (
-    ContextId,
-    Json,
-    MessageId,
-    OwnerId,
-    RunId,
-    SessionKey,
-    TaskId,
-)
+from openclaw_a2a.model.ids import ContextId, Json, MessageId, OwnerId, RunId, SessionKey, TaskId
 from openclaw_a2a.model.message import JsonStruct, Message
 from openclaw_a2a.model.task import ArtifactUpdate, Event, StatusUpdate, Task, TaskState
 from openclaw_a2a.model.turn import Binding, Provenance, Scope

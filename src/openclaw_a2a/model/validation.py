@@ -436,7 +436,8 @@ def _read(kind: Json, path: str, *, value: Json, collector: ProblemCollector) ->
     if is_struct(wanted) and not _is_null(kind, value):
         found = read_struct(wanted, path, value=value, collector=collector)
         return msgspec.UNSET if found is None else found
-    if _is_struct_dict(wanted) and not _is_null(kind, value):
+    is_struct_dict = get_origin(wanted) is dict and is_struct(get_args(wanted)[1])
+    if is_struct_dict and not _is_null(kind, value):
         member, given = get_args(wanted)[1], collector.as_object(path, value)
         found = {
             key: _read(member, join_path(path, key), value=given[key], collector=collector)
@@ -457,11 +458,6 @@ def plain_type(kind: Json) -> Json:
     options = [one for one in get_args(kind) if one is not NoneType]
     is_optional = len(options) < len(get_args(kind))
     return plain_type(options[0]) if is_optional and len(options) == 1 else kind
-
-
-def _is_struct_dict(kind: Json) -> bool:
-    """True for a dict of structs."""
-    return get_origin(kind) is dict and is_struct(get_args(kind)[1])
 
 
 def _is_null(kind: Json, value: Json) -> bool:

@@ -31,7 +31,6 @@ from openclaw_a2a.ports.replica_store import (
     RateStore,
     ReplicaCounts,
     ReplicaListener,
-    ReplicaStatus,
     ReplicaStore,
     SharedLog,
 )
@@ -99,7 +98,6 @@ __all__ = [
     "Recovery",
     "ReplicaCounts",
     "ReplicaListener",
-    "ReplicaStatus",
     "ReplicaStore",
     "Retention",
     "Sender",

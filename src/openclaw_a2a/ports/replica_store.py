@@ -1,7 +1,6 @@
 """What gateways on one database share besides data: sessions, requests, leases and rates."""
 
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -9,6 +8,7 @@ import msgspec
 from openclaw_a2a.model.delivery import DeliveryId
 from openclaw_a2a.model.ids import AgentId, OwnerId, PeerName, RunId, SessionKey, TaskId
 from openclaw_a2a.model.records import RunRecord
+from openclaw_a2a.model.replica import ReplicaStatus
 from openclaw_a2a.ports.log_store import LogLine
 
 NOBODY = OwnerId("nobody")
@@ -27,25 +27,6 @@ class Handoff(msgspec.Struct, frozen=True, gc=False):
 
     number: int
     body: bytes
-
-
-class ReplicaStatus(msgspec.Struct, frozen=True, gc=False):
-    """A replica, for people."""
-
-    id: OwnerId
-    name: str
-    host: str
-    pid: int
-    version: str
-    agents: tuple[AgentId, ...]
-    since: datetime
-    lease_left_s: float
-    """How long it counts as alive without renewing its lease."""
-    is_draining: bool
-    runs: int
-    streams: int
-    lag_ms: float | None
-    """How long its last notification to itself took; None: it gets none, and polls instead."""
 
 
 class SharedLog(msgspec.Struct, frozen=True, gc=False):
@@ -271,10 +252,6 @@ class ReplicaStore(Protocol):
 
     async def renew(self, *, runs: int, streams: int) -> None:
         """Renew the lease; every write renews it, too. Raises: StoreUnavailable."""
-        ...
-
-    async def leave(self) -> None:
-        """Give everything to the others, at once."""
         ...
 
     async def list_replicas(self) -> list[ReplicaStatus]:

@@ -8,15 +8,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from openclaw_a2a.model.delivery import Delivery
-from openclaw_a2a.model.ids import (
-    AccountId,
-    ContextId,
-    MessageId,
-    OwnerId,
-    PeerName,
-    RunId,
-    TaskId,
-)
+from openclaw_a2a.model.ids import AccountId, ContextId, MessageId, OwnerId, PeerName, RunId, TaskId
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead, TaskOutline
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope

@@ -7,6 +7,7 @@ import msgspec
 
 from openclaw_a2a.auth.request_origin import is_loopback_client, is_proxied
 from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.engine_state import EngineState
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.model.errors import GatewayError
@@ -119,7 +120,7 @@ class Health:
         reasons: list[str] = []
         for engine in self._engines:
             # 503 from the first signal on: load balancers stop sending requests while the runs end.
-            if engine.is_draining:
+            if engine.state is not EngineState.SERVING:
                 reasons.append("the gateway is stopping")
             try:
                 await engine.store.check()

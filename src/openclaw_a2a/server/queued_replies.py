@@ -5,6 +5,7 @@ from typing import Literal, NoReturn, cast
 
 from openclaw_a2a.engine.background_replies import REPLY_PREFIX, append_reply, reply_artifact
 from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.engine_state import INTERRUPTING
 from openclaw_a2a.engine.transcript.assistant_message import json_safe, replace_lone_surrogates
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import Conflict, GatewayError, UnsupportedOperation
@@ -75,7 +76,7 @@ async def deliver_queued_reply(engines: Iterable[Engine], reply: QueuedReply) ->
         return _rejected(TASK_REQUIRED, "a queued reply must name its task as threadId")
     running = {name: engine for engine in engines for name in engine.accounts}
     account = _account(reply, running)
-    if account is None or (engine := running.get(account)) is None or engine.is_stopping:
+    if account is None or (engine := running.get(account)) is None or engine.state in INTERRUPTING:
         named = account or "of this reply"
         return _rejected(ACCOUNT_NOT_RUNNING, f"the account {named[:80]} is not running here")
     try:

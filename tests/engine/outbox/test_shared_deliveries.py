@@ -220,7 +220,7 @@ async def test_a_delivery_of_a_task_that_another_replica_is_yet_to_create_is_kep
     [delivery] = page.deliveries
     assert await engine.store.tasks.read_task(None, delivery.task_id) is None
     assert engine.replication is not None
-    await engine.replication.take_delivery(delivery.id)
+    await engine.replication.store.take_delivery(delivery.id)
     outbox.scan()
 
     async def is_examined() -> bool:
@@ -250,7 +250,7 @@ async def test_a_delivery_of_a_message_that_another_replica_answered_without_a_t
     [delivery] = page.deliveries
     engine = a.gateway.engines[a.gateway.settings.store]
     assert engine.replication is not None
-    await engine.replication.take_delivery(delivery.id)
+    await engine.replication.store.take_delivery(delivery.id)
     outbox_of(a).scan()
     run.end(Reply.of_text("hi"))
     assert "message" in (await sending)["result"]

@@ -82,7 +82,7 @@ class CallsWiring:
         self._hosts = SessionHosts(
             {name: agent for name, agent in found if isinstance(agent, SessionInbox)},
             name_host=_name_host if is_shared else None,
-            list_shared=None if self._replication is None else self._replication.list_hosts,
+            list_shared=None if self._replication is None else self._replication.store.list_hosts,
             elsewhere=agents.ids_elsewhere,
         )
         if self._replication is not None and settings.response_routing.enabled:
@@ -171,19 +171,21 @@ class CallsWiring:
     async def _find_run_elsewhere(self, session_key: SessionKey) -> RunRecord | None:
         if self._replication is None:
             return None
-        return await self._replication.find_run(self._hosts.own_session_keys(session_key))
+        return await self._replication.store.find_run(self._hosts.own_session_keys(session_key))
 
     def _release_elsewhere(self, session_key: SessionKey) -> AbstractContextManager[None]:
         if self._replication is None:
             return nullcontext()
-        return self._replication.released_slot(partial(self._find_run_elsewhere, session_key))
+        return self._replication.requests.released_slot(
+            partial(self._find_run_elsewhere, session_key)
+        )
 
     def _on_taken_over(self) -> None:
         self._engine.supervisor.spawn("calls-take-over", self._take_over())
 
     async def _take_over(self) -> None:
         """Continue the calls of replicas that are gone."""
-        taken = self._replication.pop_taken(CALL_KIND) if self._replication else ()
+        taken = self._replication.store.pop_taken(CALL_KIND) if self._replication else ()
         owner = self._engine.owner
         while taken:
             try:

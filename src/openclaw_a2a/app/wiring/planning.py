@@ -81,7 +81,7 @@ def _make_repository(engine: Engine, limits: PlanLimits) -> ObjectiveRepository:
     if replication is None or store.replicas is None:
         return ObjectiveRepository(*parts)
     shared = SharedObjectiveRepository(*parts, store.replicas)
-    replication.followers[LOG_KIND] = shared
+    replication.log_listeners[LOG_KIND] = shared.on_changed
     replication.on_taken_over.append(shared.on_taken_over)
     replication.on_dropped.append(shared.on_lost)
     store.replicas.takes_logs = True

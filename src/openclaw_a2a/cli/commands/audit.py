@@ -23,7 +23,6 @@ from openclaw_a2a.engine.audit_reader import (
     AuditFilter,
     follow_lines,
     read_lines,
-    select,
     verify_chain,
 )
 from openclaw_a2a.model.errors import NotAllowed
@@ -102,7 +101,7 @@ def show(
     folder = options.folder()
     try:
         position = follow_lines(folder) if follow else None
-        stored = select(read_lines(folder), chosen)
+        stored = filter(chosen.accepts, read_lines(folder))
         shown = list(deque(stored, maxlen=limit) if limit else stored)
         _print(shown, as_json=options.as_json, is_first=not follow)
         if position is not None:

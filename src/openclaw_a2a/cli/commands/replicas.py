@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 from openclaw_a2a.cli.options import DEFAULT_ADMIN, AdminOptions
 from openclaw_a2a.cli.render.terminal import ItemTable
 from openclaw_a2a.cli.resource import Resource
-from openclaw_a2a.engine.replica_view import ReplicaView
+from openclaw_a2a.model.replica import ReplicaStatus
 
 replicas = App(
     name="replicas",
@@ -17,18 +17,18 @@ replicas = App(
 )
 
 
-def _lag(one: ReplicaView, _: datetime) -> str:
+def _lag(one: ReplicaStatus, _: datetime) -> str:
     return "asks" if one.lag_ms is None else f"{one.lag_ms:.1f} ms"
 
 
-def _state(one: ReplicaView, _: datetime) -> str:
+def _state(one: ReplicaStatus, _: datetime) -> str:
     return "draining" if one.is_draining else "live"
 
 
-_REPLICAS = Resource[ReplicaView](
+_REPLICAS = Resource[ReplicaStatus](
     path="replicas",
     noun="replica",
-    item_type=ReplicaView,
+    item_type=ReplicaStatus,
     table=ItemTable(
         {
             "ID": lambda one, _: one.id + (" *" if one.is_this else ""),

@@ -179,7 +179,6 @@ class TrackedDelivery:
         "channel",
         "due_at",
         "id",
-        "is_retry",
         "phase",
         "receiver",
         "seen",
@@ -196,7 +195,6 @@ class TrackedDelivery:
         self.receiver = channel.receiver(delivery)
         self.phase = Phase.IDLE
         self.due_at: datetime | None = None
-        self.is_retry = False
         self.slot: Slot[DeliveryId] | None = None
         self.attempt: asyncio.Task[None] | None = None
         self.cached: Delivery | None = None

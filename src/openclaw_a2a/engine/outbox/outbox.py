@@ -13,8 +13,8 @@ Invariant of the whole
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
@@ -30,6 +30,7 @@ from openclaw_a2a.engine.outbox.delivery_tracking import (
     TrackedDelivery,
 )
 from openclaw_a2a.engine.outbox.wakeups import Urgency
+from openclaw_a2a.engine.supervisor import wait_event
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState, delivered_up_to
 from openclaw_a2a.model.errors import CorruptRecord, DeliveryNotFound, GatewayError
@@ -89,7 +90,7 @@ class Outbox:
         self._must_scan = True
         """Search when the search under way is over: what it has passed may be ours since."""
         self._drops = 0
-        engine.wakeups.set_listener(self._on_wakeup, self._on_added)
+        engine.wakeups.set_listener(self._on_wakeup, partial(self._track, is_new=True))
 
     # ---------------------------------------------------------------- start and stop
 
@@ -134,9 +135,7 @@ class Outbox:
                 until_timer = self._timers[0][0] - self._engine.clock.now()
                 wait_s = min(wait_s, max(0.0, until_timer.total_seconds()))
             self._wake_worker.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._wake_worker.wait()
+            await wait_event(self._wake_worker, wait_s)
 
     @property
     def _is_scanning(self) -> bool:
@@ -207,7 +206,7 @@ class Outbox:
             delivery, state=DeliveryState.WAITING, attempts=0, next_at=now, updated_at=now
         )
         if self._engine.replication is not None:  # another replica may have given it up
-            await self._engine.replication.take_delivery(delivery_id)
+            await self._engine.replication.store.take_delivery(delivery_id)
         if not await self._store.update_delivery(fresh):
             raise _not_found(delivery_id)
         self._replace(fresh)
@@ -219,9 +218,6 @@ class Outbox:
         self._wake_worker.set()
 
     # ---------------------------------------------------------------- finding work
-
-    def _on_added(self, delivery: Delivery) -> None:
-        self._track(delivery, is_new=True)
 
     def _on_wakeup(self, task_id: TaskId, urgency: Urgency) -> None:
         if urgency is Urgency.HIGH:
@@ -514,7 +510,7 @@ class Outbox:
             return Signal.SENT, None  # the end of that run wakes the outbox
         replication = self._engine.replication
         if replication is not None:
-            has_run = await replication.find_owner(delivery.task_id) is not None
+            has_run = await replication.store.find_owner(delivery.task_id) is not None
             was_missing, tracked.was_missing = tracked.was_missing, not has_run
             if has_run or not was_missing:  # the run may have ended, with a task, between two reads
                 # No notification comes when a run elsewhere ends without a task.

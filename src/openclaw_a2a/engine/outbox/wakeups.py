@@ -44,18 +44,6 @@ class WakeupRegistry:
     nothing is subscribed.
     """
 
-    __slots__ = (
-        "_on_added",
-        "_on_change",
-        "_supervisor",
-        "_timeouts",
-        "ended",
-        "observers",
-        "readers",
-        "subscribed",
-        "wants_every_event",
-    )
-
     def __init__(self, supervisor: Supervisor | None = None) -> None:
         self._supervisor = supervisor or Supervisor("wakeups")
         self._timeouts: dict[float, TimeoutQueue[asyncio.Future[None]]] = {}

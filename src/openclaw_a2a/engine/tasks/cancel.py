@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.engine_state import INTERRUPTING
 from openclaw_a2a.engine.tasks.active_task import ActiveTask, Rejected
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.tasks.queries import check_not_abandoned, get_task, measure_task, task_json
@@ -65,7 +66,7 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
             continue  # it changed between the read and the commit: look at what it is now
         if place is not None and engine.replication is not None:
             # Without the lock: others must not wait here for an answer of another replica.
-            await engine.replication.cancel_at(place, scope, task_id)
+            await engine.replication.requests.cancel_at(place, scope, task_id)
             return task_json(await get_task(engine, scope, task_id))
         if active is None:
             tries -= 1
@@ -94,14 +95,14 @@ async def _cancel_elsewhere(
     Raises: TaskNotLive (nobody does), Draining, StoreUnavailable (its end is not stored yet), and
     as `cancel_task`.
     """
-    if engine.is_stopping:  # its run has left, and goes on after the restart
+    if engine.state in INTERRUPTING:  # its run has left, and goes on after the restart
         raise Draining("the gateway is stopping; ask again when it is back")
     if engine.replication is None or is_last:
         check_not_abandoned(engine, task_id)
         if task_id in engine.doubtful_runs.values():
             raise Overloaded(f"task {task_id} is about to be taken up; ask again", retry_after_s=1)
         raise TaskNotLive(f"task {task_id} is not running anywhere; there is nothing to stop")
-    return await engine.replication.cancel_elsewhere(scope, task_id, session_key)
+    return await engine.replication.requests.cancel_elsewhere(scope, task_id, session_key)
 
 
 async def _find_agent(engine: Engine, binding: Binding | None) -> OwnerId | None:

@@ -11,6 +11,7 @@ from collections.abc import Collection
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.engine_state import INTERRUPTING
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry, wake
 from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, EventFeed, TaskProjection
 from openclaw_a2a.model.errors import InvalidParams, Problem, StoreUnavailable, TaskNotFound
@@ -226,7 +227,7 @@ class LastingSubscription(Subscription):
         for entry in entries:
             if entry.state is not None and entry.sequence > self._known_at:
                 self._state, self._known_at = entry.state, entry.sequence
-        is_stopped = was_closed and not entries and self._engine.is_stopping
+        is_stopped = was_closed and not entries and self._engine.state in INTERRUPTING
         has_all = is_last and self.cursor >= self._known_at
         return is_stopped or (has_all and self._state in self._ends_at)
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from openclaw_a2a.engine.audit_log import About, audit_outcome
+from openclaw_a2a.engine.engine_state import INTERRUPTING, EngineState
 from openclaw_a2a.engine.scheduling.session_queue import QueueSlot
 from openclaw_a2a.engine.tasks.active_task import (
     ActiveTask,
@@ -80,7 +81,8 @@ from openclaw_a2a.model.turn import BETWEEN_GATEWAYS, Scope, Turn
 from openclaw_a2a.ports import Accepted, Commit, Duplicate, Submission, SupportsRunDetach
 
 if TYPE_CHECKING:
-    from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
+    from openclaw_a2a.engine.engine import AccountRules, Engine
+    from openclaw_a2a.engine.sessions import SessionHold
 
 log = get_logger(__name__)
 
@@ -227,7 +229,8 @@ class ActiveRun:
                 # nothing has to be waited for, nor written.
                 active, is_started = self.active_task, self.record.is_started
                 is_opening = active is not None and active.is_opening and is_started
-                is_stopped = self.is_cancel_requested or self._engine.is_stopping or self.is_lost
+                is_ending = self._engine.state in INTERRUPTING
+                is_stopped = self.is_cancel_requested or is_ending or self.is_lost
                 if (is_opening and not is_stopped) or await self._wait_turn():
                     self.state = TRANSITIONS[self.state][RunSignal.START]
                     # Not within a coroutine of its own: a streamed answer goes through this chain
@@ -444,7 +447,8 @@ class ActiveRun:
     async def _wait_turn(self) -> bool:
         """Wait for the run's turn; False when it was cancelled before its agent was asked."""
         try:
-            if self.is_cancel_requested or self._engine.is_stopping or self.is_lost:
+            is_ending = self._engine.state in INTERRUPTING
+            if self.is_cancel_requested or is_ending or self.is_lost:
                 # In SUBMITTING an interruption only sets flags, so what came then is noticed here.
                 raise asyncio.CancelledError
             # Woken by whichever run leaves and makes room (`SessionQueues.leave`).
@@ -618,7 +622,8 @@ class ActiveRun:
             # its task. Otherwise the gateway stops, and the run is left in the store as it is.
             failure = None if self.active_task is None else self.active_task.journal.failure
             is_ours = self.is_cancel_requested or self._stop_reason is not None
-            is_stopped = failure is None and (self._engine.is_forcing or not is_ours)
+            is_forced = self._engine.state is EngineState.FORCING
+            is_stopped = failure is None and (is_forced or not is_ours)
             if self.is_lost or is_stopped:
                 raise error
             _uncancel()

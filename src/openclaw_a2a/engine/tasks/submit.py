@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET
 
-from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
+from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.engine_state import EngineState
+from openclaw_a2a.engine.sessions import SessionHold
 from openclaw_a2a.engine.tasks.active_task import (
     ActiveTask,
     DirectAnswer,
@@ -203,10 +205,10 @@ async def _submit_at_owner(
     agent_id, shared = await _shared_session(engine, request, rules)
     place = await replication.find_place(agent_id, shared)
     if place is not None:
-        return await replication.hand_off(place, request, rules)
+        return await replication.requests.hand_off(place, request, rules)
     hold = None if shared is None else await replication.hold(shared)
     if hold is not None and not isinstance(hold, SessionHold):
-        return await replication.hand_off(hold, request, rules)
+        return await replication.requests.hand_off(hold, request, rules)
     owner, moves = replication.id, replication.moves
     try:
         if shared is not None:
@@ -390,7 +392,8 @@ def check_submission(
 ) -> None:
     """Refuse what cannot be accepted, whoever sends it. Raises: as `submit`."""
     # A gateway that stops refuses also parts of runs: what it begins now would be interrupted.
-    if engine.is_ending or (engine.is_draining and not is_part_of_run):
+    is_for_own_run = is_part_of_run and engine.state is EngineState.DRAINING
+    if engine.state is not EngineState.SERVING and not is_for_own_run:
         raise Draining("the gateway is stopping; try again when it is back", retry_after_s=5)
     if references := message.reference_task_ids:
         most, setting = engine.limits.reference_tasks, "limits.referenceTasks"

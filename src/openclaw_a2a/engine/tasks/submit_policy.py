@@ -7,36 +7,19 @@ SubmitPolicy.decide ──> allow: the message goes on
 
 import asyncio
 import inspect
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import UTC, datetime
 from enum import Enum
 
 import msgspec
 
 from openclaw_a2a.engine.audit_file import FAILED, OK, REFUSED
-from openclaw_a2a.engine.audit_log import AuditLog, acting
-from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
+from openclaw_a2a.engine.audit_log import AuditLog
+from openclaw_a2a.engine.engine import AccountRules
 from openclaw_a2a.engine.scheduling.threads import DaemonThreads
-from openclaw_a2a.engine.tasks.active_task import Rejected
-from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.tasks.run import usable_text
-from openclaw_a2a.engine.tasks.submit import (
-    SubmitRequest,
-    continue_task,
-    hash_message,
-    list_held,
-)
+from openclaw_a2a.engine.tasks.submit import SubmitRequest
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.agent_event import Approval
-from openclaw_a2a.model.errors import (
-    ApprovalNotFound,
-    Conflict,
-    CorruptRecord,
-    NotAllowed,
-    Overloaded,
-    StoreUnavailable,
-)
+from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.model.ids import (
     LOCAL_PEER,
     AccountId,
@@ -44,22 +27,11 @@ from openclaw_a2a.model.ids import (
     Json,
     JsonObject,
     MessageId,
-    OwnerId,
     PeerName,
-    TaskId,
 )
 from openclaw_a2a.model.message import JsonStruct, Message, Part, Role
-from openclaw_a2a.model.records import (
-    HeldMessage,
-    Hold,
-    StoredTask,
-    TaskHead,
-    decode_task,
-    encode_json,
-    read_held_message,
-)
+from openclaw_a2a.model.records import Hold, encode_json
 from openclaw_a2a.model.skill import matches_any
-from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Record, RecordStore
 
@@ -75,17 +47,12 @@ _CALLABLE_TIMEOUT_S = 10.0
 _CALLABLE_THREADS = 32
 _CALLER_THREADS = 8
 """Of one caller: the messages of a few callers must not take the threads of all others."""
-_MAX_LISTED = 1000
-_SHOWN_TEXT = 2000
-_SHOWN_ITEMS = 20  # parts, and keys of metadata
 _SHOWN_NAME = 80
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 PAIRING_REASON = (
     "this is the first message of {caller}; the operator has to approve this caller first"
 )
-DENIED_TEXT = "The operator of this gateway did not allow this task."
-EXPIRED_TEXT = "Nobody decided about this task in time; send it again."
 
 
 class Decision(Enum):
@@ -331,12 +298,11 @@ class SubmitPolicy:
         for rule in self._rules:
             if rule.matches(request):
                 return PolicyDecision(rule.decision, rule.reason)
-        return None if self._callable is None else await self._ask_callable(request)
+        return None if self._callable is None else await self._ask_callable(self._callable, request)
 
-    async def _ask_callable(self, request: PolicyRequest) -> PolicyDecision | None:
-        call = self._callable
-        if call is None:
-            return None
+    async def _ask_callable(
+        self, call: PolicyCallable, request: PolicyRequest
+    ) -> PolicyDecision | None:
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         try:
             async with asyncio.timeout_at(deadline):
@@ -383,157 +349,9 @@ class SubmitPolicy:
         )
 
 
-class HeldTasks:
-    """The tasks of one engine that wait for the operator, listed and decided as approvals."""
-
-    def __init__(self, engine: Engine, paired: PairedPeers | None) -> None:
-        self._engine = engine
-        self._paired = paired
-
-    async def approvals(self) -> tuple[Approval, ...]:
-        """The held tasks, the oldest first, as far as they can be shown."""
-        waiting = await list_held(self._engine)
-        # Where there are too many, the oldest of each caller: none hides those of the others.
-        ranks: Counter[PeerName] = Counter()
-        ranked: list[tuple[int, int]] = []
-        for index, (head, _) in enumerate(waiting):
-            ranked.append((ranks[head.scope.principal], index))
-            ranks[head.scope.principal] += 1
-        shown = sorted(index for _, index in sorted(ranked)[:_MAX_LISTED])
-        return tuple([await self._describe(*waiting[index]) for index in shown])
-
-    async def _describe(self, head: TaskHead, held: HeldMessage) -> Approval:
-        try:
-            stored = await self._engine.store.tasks.read_task(None, head.id)
-            message = None if stored is None else _find_message(stored, held)
-        except CorruptRecord:  # reported by the store; the others are shown all the same
-            message = None
-        text = "" if message is None else usable_text(message)
-        agent = "" if head.binding is None else head.binding.agent_id
-        cut = " [...]" if len(text) > _SHOWN_TEXT else ""
-        # Not in the command, where the peer could write the same.
-        warning, rest = held.hold.reason, "" if message is None else _describe_rest(message)
-        if rest:
-            see = f"see all of it with: openclaw-a2a tasks show {head.id} --all --json"
-            warning = f"{warning}; not shown here: {rest}; {see}"
-        return Approval(
-            id=head.id,
-            command=f"{head.scope.principal} to {agent}: {text[:_SHOWN_TEXT]}{cut}",
-            asked_at=head.status_at,
-            expires_at=head.status_at + timedelta(seconds=self._engine.limits.held_s),
-            task_id=head.id,
-            warning=warning,
-        )
-
-    async def decide(self, approval_id: str, *, allow: bool, text: str = DENIED_TEXT) -> None:
-        """Let a held task go on, or reject it with this text.
-
-        Raises: ApprovalNotFound, Overloaded.
-        """
-        engine, task_id = self._engine, TaskId(approval_id)
-        while holding := _holding_runs(engine, task_id):
-            await asyncio.wait(holding)  # the commit of the hold may be under way
-        elsewhere: OwnerId | None = None
-        async with engine.task_lock(task_id):
-            stored = await engine.store.tasks.read_task(None, task_id)
-            held = read_held_message(await engine.store.tasks.read_resume_token(task_id))
-            if stored is None or held is None or stored.head.state is not TaskState.AUTH_REQUIRED:
-                raise ApprovalNotFound(f"no task {approval_id[:80]} waits for a decision")
-            try:
-                if allow:
-                    elsewhere = await self._release(stored, held)
-                else:
-                    text = f"{text} Reason: {held.hold.reason}."
-                    await engine.end_stored_task(stored, TaskState.REJECTED, text)
-            except Conflict:  # by another replica, or its caller there
-                raise ApprovalNotFound(
-                    f"task {task_id} was decided or canceled meanwhile; look at the task"
-                ) from None
-        # Without the lock: the session may have moved, and that replica then asks this one.
-        if elsewhere is not None and engine.replication is not None:
-            await engine.replication.release_elsewhere(elsewhere, task_id)
-
-    async def _release(self, stored: StoredTask, held: HeldMessage) -> OwnerId | None:
-        """Let a held task go on here, or return the replica that has to do it.
-
-        Raises: as `decide`, Conflict.
-        """
-        engine, task_id = self._engine, stored.head.id
-        scope, binding = stored.head.scope, stored.head.binding
-        # Before the task: after a crash in between it is held still, and can be allowed again.
-        if held.hold.pairs and self._paired is not None:
-            await self._paired.add(scope.principal)
-            who, address = acting.get()
-            engine.audit.record(
-                "peer-paired", who, target=scope.principal, task=task_id, address=address
-            )
-        message = _find_message(stored, held)
-        if message is None or binding is None:
-            raise ApprovalNotFound(f"the message of task {task_id[:80]} is not stored")
-        rules = engine.accounts.get(scope.account) or AccountRules(scope.account, binding.agent_id)
-        hold, replication = None, engine.replication
-        if replication is not None:
-            hold = await replication.find_place(binding.agent_id, binding.session_key)
-            hold = hold or await replication.hold(binding.session_key)
-            if not isinstance(hold, SessionHold):
-                return hold
-            if engine.recoveries.has(binding.session_key):  # its runs came before this message
-                hold.release()
-                raise Overloaded("the session is being recovered; decide again shortly")
-        run = continue_task(
-            engine,
-            SubmitRequest(
-                scope,
-                message,
-                accepted_output_modes=held.accepted_output_modes,
-                is_released=True,
-            ),
-            rules,
-            stored,
-            resume=held.agent_token(),
-            body_hash=hash_message(message),
-            hold=hold,
-        )
-        # Durable when the operator sees that it was allowed, and when another one decides.
-        first = await run.created.wait()
-        if isinstance(first, Rejected):
-            raise first.error or StoreUnavailable("the task could not be let go; decide again")
-        return None
-
-
-def _holding_runs(engine: Engine, task_id: TaskId) -> "list[asyncio.Task[None]]":
-    """The runs that hold a message of a task at this moment; not one that works on it."""
-    runs = [run for run in engine.runs.values() if run.record.task_id == task_id]
-    tasks = [run.task for run in runs if run.record.options.hold is not None]
-    return [task for task in tasks if task is not None and not task.done()]
-
-
-async def reject_expired(engine: Engine, *, now: datetime) -> None:
-    """Reject the tasks that have waited for the operator for too long. Raises: StoreUnavailable."""
-    before = now - timedelta(seconds=engine.limits.held_s)
-    for head, _ in await list_held(engine):
-        if head.status_at >= before:
-            return  # the oldest come first
-        try:
-            await HeldTasks(engine, None).decide(head.id, allow=False, text=EXPIRED_TEXT)
-        except ApprovalNotFound:  # decided, or canceled, meanwhile
-            continue
-        except CorruptRecord as error:  # the others expire all the same
-            log.warning("policy.held_task_unreadable", task_id=head.id, reason=error.message)
-            continue
-        engine.audit.record(
-            "approval-expired", head.scope.principal, task=head.id, account=head.scope.account
-        )
-
-
 def _is_async(call: PolicyCallable) -> bool:
     """True for a coroutine function, or an object that is called like one."""
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
-
-
-def _find_message(stored: StoredTask, held: HeldMessage) -> Message | None:
-    history = decode_task(encode_json(TaskProjection.from_stored(stored).task())).history
-    return next((one for one in history if one.message_id == held.message_id), None)
 
 
 def _named_skills(*given: JsonObject | None) -> tuple[tuple[str, ...], bool]:
@@ -546,39 +364,6 @@ def _named_skills(*given: JsonObject | None) -> tuple[tuple[str, ...], bool]:
     ]
     texts = [one.strip() for one in named if isinstance(one, str)]
     return tuple(dict.fromkeys(filter(None, texts))), len(texts) < len(named)
-
-
-def _describe_rest(message: Message) -> str:
-    """What a description of a message by the beginning of its text does not show."""
-    items: list[str] = []
-    if (hidden := len(usable_text(message)) - _SHOWN_TEXT) > 0:
-        items.append(f"{hidden} more characters")
-    for number, part in enumerate(message.parts[:_SHOWN_ITEMS], 1):
-        items += _describe_part(number, part)
-    if len(message.parts) > _SHOWN_ITEMS:
-        items.append(f"{len(message.parts) - _SHOWN_ITEMS} more parts")
-    if message.metadata:
-        items.append(f"metadata: {_listed_keys(message.metadata)}")
-    return "; ".join(items)
-
-
-def _describe_part(number: int, part: Part) -> Iterator[str]:
-    # What the peer chose is quoted: it cannot look like the rest of the description.
-    if part.is_file:
-        names = (part.media_type, part.filename, part.url)
-        quoted = ", ".join(ascii(one[:_SHOWN_NAME]) for one in names if one)
-        size = "a link" if part.raw is None else f"{len(part.content)} bytes"
-        yield f"part {number}: file, {size}, {quoted}"
-    elif part.data is not msgspec.UNSET:
-        yield f"part {number}: data, {len(encode_json(part.data))} bytes"
-    if part.metadata:
-        yield f"metadata of part {number}: {_listed_keys(part.metadata)}"
-
-
-def _listed_keys(metadata: JsonObject) -> str:
-    keys = [ascii(key[:_SHOWN_NAME]) for key in metadata]
-    more = len(keys) - _SHOWN_ITEMS
-    return ", ".join(keys[:_SHOWN_ITEMS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _denied(reason: str) -> str:

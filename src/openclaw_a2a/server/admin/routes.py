@@ -6,7 +6,7 @@ from openclaw_a2a.auth.dashboard_sessions import CODE_SECONDS, DashboardAuthenti
 from openclaw_a2a.calls.service import CallService
 from openclaw_a2a.engine.approvals import ApprovalList, ApprovalService
 from openclaw_a2a.engine.outbox.delivery_view import DeliveryList, DeliveryReader, DeliveryView
-from openclaw_a2a.engine.replica_view import ReplicaReader, ReplicaView
+from openclaw_a2a.engine.replica_view import ReplicaReader
 from openclaw_a2a.engine.tasks.submit_policy import PairedPeer, PairedPeers
 from openclaw_a2a.model.call import CallId, CallStatus
 from openclaw_a2a.model.delivery import DeliveryId
@@ -19,6 +19,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import JsonObject, PeerName
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.replica import ReplicaStatus
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint, AdminRequest, read_limit, read_status
 
 _MAX_SEARCHED = 10_000
@@ -167,7 +168,7 @@ class CallsAdmin:
 class ReplicaList(JsonStruct, frozen=True, omit_defaults=False):
     """The replicas that are alive, the oldest first."""
 
-    replicas: tuple[ReplicaView, ...]
+    replicas: tuple[ReplicaStatus, ...]
 
 
 class ReplicasAdmin:
@@ -185,7 +186,7 @@ class ReplicasAdmin:
         """Every replica that is alive. Raises: UnsupportedOperation."""
         return ReplicaList(await self._reader.list())
 
-    async def drain(self, request: AdminRequest) -> ReplicaView:
+    async def drain(self, request: AdminRequest) -> ReplicaStatus:
         """Drain one: it accepts nothing new. Raises: RouteNotFound, UnsupportedOperation."""
         return await self._reader.drain(request.segments[0])
 

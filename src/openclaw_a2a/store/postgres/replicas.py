@@ -23,6 +23,7 @@ from openclaw_a2a.model.delivery import DeliveryId
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import AgentId, OwnerId, RunId, SessionKey, TaskId
 from openclaw_a2a.model.records import RunRecord
+from openclaw_a2a.model.replica import ReplicaStatus
 from openclaw_a2a.ports import (
     NOBODY,
     Handoff,
@@ -30,7 +31,6 @@ from openclaw_a2a.ports import (
     LogLine,
     ReplicaCounts,
     ReplicaListener,
-    ReplicaStatus,
     SharedLog,
 )
 from openclaw_a2a.store.columns import CLAIMED_COLUMNS, decode_claimed_run
@@ -351,6 +351,7 @@ class PostgresReplicas:
         await self._database.fetch(_SET_STATUS, *values)
 
     async def leave(self) -> None:
+        """Give everything to the others, at once."""
         name = self.id
 
         async def expire(connection: Session) -> None:
@@ -374,8 +375,10 @@ class PostgresReplicas:
                 row[4],
                 tuple(AgentId(one) for one in row[5] if not one.startswith(_HOST_PREFIX)),
                 row[6],
-                float(row[7]),
-                *row[8:],
+                round(float(row[7]), 3),
+                row[8],
+                row[0] == self.id,
+                *row[9:],
             )
             for row in await self._database.fetch(_LIST)
         ]
