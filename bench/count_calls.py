@@ -75,22 +75,25 @@ class CountedAgent:
     """Answers `chunks:N` in N pieces, anything else at once; leaves a mark for each run."""
 
     def __init__(self, marks: Path) -> None:
+        from openclaw_a2a.model.agent_event import Reply
         from openclaw_a2a.ports import Recovery
 
         self.recovery = Recovery.REPEAT
         self._marks = marks
+        # Made once: what an agent does to make its answer is not counted.
+        self._reply = Reply.of_text('{"output": "done", "confidence": 0.9}')
 
     async def run(self, turn: Json) -> AsyncIterator[Json]:
         """Answer the turn."""
         import asyncio
 
-        from openclaw_a2a.model.agent_event import Reply, TextDelta
+        from openclaw_a2a.model.agent_event import TextDelta
 
         kind, _, count = turn.body.partition(":")
         with self._marks.open("ab") as marks:
             marks.write(b"x")
         if kind != "chunks":
-            yield Reply.of_text('{"output": "done", "confidence": 0.9}')
+            yield self._reply
             return
         for _ in range(int(count)):
             yield TextDelta("0123456789")

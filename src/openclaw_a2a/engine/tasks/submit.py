@@ -222,16 +222,15 @@ async def _submit_at_owner(
     return run
 
 
-def _check_held_as(engine: Engine, request: SubmitRequest, agent_id: AgentId) -> None:
+def _check_held_as(replication: "Replication", request: SubmitRequest, agent_id: AgentId) -> None:
     """Refuse when this replica was declared dead since it held the session.
 
     Raises: Overloaded; _SessionMoved (the session may have gone to another one since).
     """
-    if request.held_as not in (None, engine.owner):
-        raise Overloaded("another replica has the session by now; send the message again")
-    replication = engine.replication
-    if replication is None or request.held_as is None:
+    if request.held_as is None:
         return
+    if request.held_as != replication.id:
+        raise Overloaded("another replica has the session by now; send the message again")
     if replication.waits_elsewhere(agent_id) and request.moves != replication.moves:
         raise _SessionMoved(request)
 
@@ -446,7 +445,8 @@ def _start_task(
         options = msgspec.structs.replace(options, provenance=origin.provenance)
         record = None if origin.make_record is None else origin.make_record(task_id)
         metadata = origin.metadata
-    _check_held_as(engine, request, binding.agent_id)
+    if engine.replication is not None:
+        _check_held_as(engine.replication, request, binding.agent_id)
     # May refuse with Overloaded, and so comes before anything is registered.
     run = engine.new_run(request.scope, message, binding, rules=rules, options=options, now=now)
     run.address, run.is_from_peer = request.address, request.is_from_peer
@@ -543,7 +543,8 @@ def continue_task(
         is_answer=newest.state in PAUSED,
         hold=request.hold,
     )
-    _check_held_as(engine, request, binding.agent_id)
+    if engine.replication is not None:
+        _check_held_as(engine.replication, request, binding.agent_id)
     run = engine.new_run(
         request.scope, message, binding, rules=rules, options=options, now=now, resume=resume
     )
@@ -554,7 +555,9 @@ def continue_task(
     if active is None:
         active = engine.activate(stored)
         if head.state in PAUSED:
-            active.reopen(run, message, now, engine.waiting_message(run))
+            is_elsewhere = run.slot.is_elsewhere
+            reason = engine.waiting_status(run.record).status.message if is_elsewhere else None
+            active.reopen(run, message, now, reason)
     run.active_task = active
     active.runs.append(run)
     engine.session_tasks.add_newest(run.record.session_key, head.id)
