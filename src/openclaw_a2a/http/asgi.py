@@ -41,6 +41,8 @@ log = get_logger(__name__)
 
 SLICE_BYTES = 64 * 1024
 """How much of a body is sent at once: the next slice waits until the client has read it."""
+SMALL_BODY_BYTES = 2 * SLICE_BYTES
+"""A body up to this size is not cut into slices."""
 
 _SLICES_PER_CHECK = 16
 _MOST_DIGITS = 18
@@ -186,11 +188,6 @@ class HttpRequest(ABC):
         """Send a part of a body if that needs no waiting; False: `send` it."""
         del body
         return False
-
-    async def send_response(self, status: int, headers: list[Header], body: bytes) -> None:
-        """Send a whole response that is small."""
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
 
     def take_body(self, limit: int) -> bytes | None:
         """The whole body, if it has arrived, is small and within the limit; else `read_body` it."""
@@ -389,14 +386,14 @@ class HttpRequest(ABC):
             await self.send({"type": "http.response.body", "body": body, "more_body": True})
             await self._drain_body()
             await self.send({"type": "http.response.body", "body": b""})
-        elif len(body) > 2 * SLICE_BYTES:
+        elif len(body) > SMALL_BODY_BYTES:
             await self.start_response(status, own)
             self.unsent = len(body)
             await self.send_slices((body,))
             await self.send({"type": "http.response.body", "body": b""})
         else:
-            self.has_started, self.status = True, status
-            await self.send_response(status, own + self.response_headers, body)
+            await self.start_response(status, own)
+            await self.send({"type": "http.response.body", "body": body})
 
     async def _drain_body(self) -> None:
         """Receive and drop what the client still sends, bounded in time and in size.

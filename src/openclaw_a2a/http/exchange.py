@@ -2,12 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import AsgiMessage, AsgiScope, Header, HttpRequest
+from openclaw_a2a.http.asgi import (
+    JSON,
+    SMALL_BODY_BYTES,
+    AsgiMessage,
+    AsgiScope,
+    Header,
+    HttpRequest,
+)
 from openclaw_a2a.http.request_head import RequestHead
 from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, EventBursts, RequestBodies
 from openclaw_a2a.http.wire_log import HELD_BYTES, HeldExchange
@@ -265,25 +272,31 @@ class Exchange(HttpRequest):
         self._connection.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
         return True
 
-    async def send_response(self, status: int, headers: list[Header], body: bytes) -> None:
-        """The same for a whole response."""
-        connection = self._connection
-        if connection.drained is not None and not self.is_client_gone:
-            await connection.wait_drained()
+    async def respond(
+        self,
+        status: int,
+        body: bytes,
+        *,
+        media_type: bytes = JSON,
+        headers: Iterable[Header] = (),
+    ) -> None:
+        """Send a whole response: a small one, as nearly every one is, in one write."""
         if self.is_started:
             raise RuntimeError("the response has begun already")
-        if self.is_client_gone:
+        has_request = self.is_body_read or not self.has_body()
+        may_write = self._connection.drained is None and not self.is_client_gone
+        is_small = len(body) <= SMALL_BODY_BYTES and not self.is_silent
+        if not (has_request and may_write and is_small):
+            await super().respond(status, body, media_type=media_type, headers=headers)
             return
-        self._write_head(status, headers)
-        if self._left != len(body) or self._is_chunked:
-            self._write_body(body, is_last=True)
-            return
-        # The whole announced length: written together with the head.
-        connection.transport.write(self._head + body)
-        self._head, self.is_complete = b"", True
-        if self._waiters or self._watches:
-            self._wake()
-        connection.on_response_complete(self)
+        length = b"%d" % len(body)
+        own = [(b"content-type", media_type), (b"content-length", length), *headers]
+        if (wire := self.wire) is not None:
+            wire.headers, wire.sent, wire.sent_size = own, body[:HELD_BYTES], len(body)
+            wire.ended_at = time.monotonic()
+        self.has_started, self.status = True, status
+        self._write_head(status, own + self.response_headers)
+        self._write_body(body, is_last=True)
 
     def _write_head(self, status: int, headers: "list[Header] | tuple[()]") -> None:
         self.is_started = True
