@@ -241,6 +241,18 @@ def send(gateway: Gateway) -> None:
     gateway.rpc("SendMessage", message("hello"))
 
 
+def get(gateway: Gateway) -> Callable[[], None]:
+    """Get a task that has ended."""
+    task_id = gateway.rpc("SendMessage", message("hello"))["task"]["id"]
+
+    def run() -> None:
+        found = gateway.rpc("GetTask", {"id": task_id})
+        assert found["id"] == task_id, found
+
+    run()  # so that the counted request has the head of the one before
+    return run
+
+
 def stream(gateway: Gateway, chunks: int) -> None:
     """A streamed answer in so many pieces."""
     gateway.rpc("SendStreamingMessage", message(f"chunks:{chunks}"))
@@ -332,7 +344,11 @@ def per_unit(few: list[tuple[str, str]], many: list[tuple[str, str]], units: int
 
 def count(gateway: Gateway, names: list[str], *, shows: str) -> Json:
     """The counts of the chosen operations."""
-    plain: Json = {"send": send, "remote_send": remote_send}
+    plain: Json = {
+        "send": lambda: lambda: send(gateway),
+        "get": lambda: get(gateway),
+        "remote_send": lambda: lambda: remote_send(gateway),
+    }
     # Counted with more and with fewer of them: what the gateway does beside them goes away.
     repeated: Json = {
         "chunk": (CHUNKS, lambda count: lambda: stream(gateway, count)),
@@ -342,7 +358,7 @@ def count(gateway: Gateway, names: list[str], *, shows: str) -> Json:
     figures: Json = {}
     for name in names:
         if name in plain:
-            calls = smallest(gateway, lambda name=name: lambda: plain[name](gateway))
+            calls = smallest(gateway, plain[name])
             figures[name] = summary(calls)
             if shows == "files":
                 figures[name]["order"] = list(dict.fromkeys(file for file, _ in calls))
@@ -379,7 +395,7 @@ def started(python: str, data: Path, peer_url: str = "") -> Iterator[Gateway]:
             process.wait()
 
 
-OPERATIONS = ("send", "chunk", "agent_call", "plan_step", "remote_send")
+OPERATIONS = ("send", "get", "chunk", "agent_call", "plan_step", "remote_send")
 
 
 def count_operations(names: Sequence[str], python: str = sys.executable, shows: str = "") -> Json:
