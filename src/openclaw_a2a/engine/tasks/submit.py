@@ -1,8 +1,9 @@
-"""Accepts a message, once, into the right task and session, and waits for its result.
+"""Accepts a message, once, into the right task and session.
 
 submit ──> duplicate? no  ──> new task: _start_task    ──> engine.start_run ──> the run
                           └─> on a task: continue_task ──┘
-wait_created, wait_finished: the first and the final result of that run
+
+`results` waits for what comes of it.
 """
 
 import asyncio
@@ -17,30 +18,21 @@ from msgspec import UNSET
 from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
 from openclaw_a2a.engine.tasks.active_task import (
     ActiveTask,
-    DirectAnswer,
     DuplicateRun,
-    Rejected,
-    TaskCreated,
-    TaskFinished,
-    decode_answer,
 )
 from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.tasks.queries import get_task, task_json
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.transcript.assistant_message import output_modes
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
-    Conflict,
     ContextMismatch,
     CorruptRecord,
     Draining,
-    GatewayError,
     MessageIdConflict,
     Overloaded,
     PartNotAccepted,
     QuotaExceeded,
-    StoreUnavailable,
     TaskNotFound,
     TaskNotWaiting,
     TaskTerminal,
@@ -73,8 +65,6 @@ from openclaw_a2a.model.turn import Binding, Peer, Provenance, Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.model.validation import check_count, too_large
 from openclaw_a2a.ports import (
-    Duplicate,
-    MeasuredTask,
     RecentHead,
     Record,
     Submission,
@@ -151,7 +141,7 @@ class _SessionMoved(Exception):
 async def submit(
     engine: Engine, request: SubmitRequest, rules: AccountRules
 ) -> ActiveRun | DuplicateRun:
-    """Accept a message. `wait_created` and `wait_finished` give its result.
+    """Accept a message. `results` has what waits for its result.
 
     The same message again gives the same run, or the result of the first one.
 
@@ -521,7 +511,7 @@ def continue_task(
     # One answer for each pause. The second of two that come at once would otherwise wait behind the
     # first, and its reply would become the result of the task.
     if active is not None and active.is_answered:
-        raise _already_answered(head.id)
+        raise already_answered(head.id)
     is_held = active is not None and any(run.record.options.hold for run in active.runs)
     if is_held or (read_held_message(resume) is not None and newest.state in PAUSED):
         raise TaskNotWaiting(
@@ -577,7 +567,8 @@ def continue_task(
     )
 
 
-def _already_answered(task_id: TaskId) -> TaskNotWaiting:
+def already_answered(task_id: TaskId) -> TaskNotWaiting:
+    """The error for a second answer to one pause."""
     return TaskNotWaiting(
         f"task {task_id} was answered by another message and works on that; wait until it asks "
         "again or ends, or start a new task in the same context"
@@ -647,141 +638,3 @@ def check_continuation(head: TaskHead, message: Message) -> Binding:
         state = head.state.value.removeprefix("TASK_STATE_").lower()
         raise TaskTerminal(f"task {head.id} is {state}; start a new task in the same context")
     return head.binding
-
-
-# ---------------------------------------------------------------- waiting for the result
-
-
-async def wait_created(engine: Engine, run: ActiveRun | DuplicateRun) -> TaskCreated | DirectAnswer:
-    """The task as soon as it exists, or the direct answer. Raises: why it was rejected."""
-    first = await wait_first_result(engine, run)
-    if not isinstance(first, MeasuredTask):
-        return first
-    stored = await get_task(engine, run.scope, first.head.id)
-    return TaskCreated(TaskProjection.from_stored(stored).task(), stored.head.sequence)
-
-
-async def wait_finished(
-    engine: Engine, run: ActiveRun | DuplicateRun
-) -> TaskFinished | DirectAnswer:
-    """The task when it ended or paused, or the direct answer. Raises: why it was rejected."""
-    result = await wait_final_result(engine, run)
-    if not isinstance(result, MeasuredTask):
-        return result
-    stored = await get_task(engine, run.scope, result.head.id)
-    return TaskFinished(stored.head.id, task_json(stored))
-
-
-async def wait_first_result(
-    engine: Engine, run: ActiveRun | DuplicateRun
-) -> TaskCreated | DirectAnswer | MeasuredTask:
-    """As `wait_created`, but the task of a message that was accepted before is not read yet."""
-    first = await run.created.wait()
-    if not isinstance(first, Rejected):
-        return first
-    duplicate = first.duplicate or _taken_over(engine, run)
-    if duplicate is None:
-        raise await _rejection_error(engine, run, first)
-    # The first message may still be answered: then both senders wait for the same run.
-    original = None if duplicate.answer is not None else _find_run(engine, run, duplicate)
-    if original is not None:
-        tasks = engine.store.tasks
-        has_task = await tasks.measure_task(run.scope, duplicate.task_id) is not None
-        if not has_task:  # its run has not decided yet between an answer and a task
-            return await wait_first_result(engine, original)
-    return await _find_result(engine, run, duplicate)
-
-
-async def wait_final_result(
-    engine: Engine, run: ActiveRun | DuplicateRun
-) -> TaskFinished | DirectAnswer | MeasuredTask:
-    """As `wait_finished`, but the task of a message that was accepted before is not read yet."""
-    result = await run.wait_result()
-    if isinstance(result, Rejected):
-        return await find_accepted(engine, run, result)
-    return result
-
-
-async def find_accepted(
-    engine: Engine, run: ActiveRun | DuplicateRun, result: Rejected
-) -> TaskFinished | DirectAnswer | MeasuredTask:
-    """The final result of the first of two equal messages. Raises: why a message was rejected."""
-    duplicate = result.duplicate or _taken_over(engine, run)
-    if duplicate is None:
-        raise await _rejection_error(engine, run, result)
-    original = None if duplicate.answer is not None else _find_run(engine, run, duplicate)
-    if original is not None:
-        return await wait_final_result(engine, original)
-    active = engine.active_tasks.get(TaskId(duplicate.task_id))
-    if active is not None and active.runs:
-        # The run of the first copy has ended, but a later message on the task is being answered. A
-        # blocking caller gets the task when it rests, so wait for that run.
-        return await wait_final_result(engine, active.runs[0])
-    return await _find_result(engine, run, duplicate, until_rest=True)
-
-
-def _taken_over(engine: Engine, run: ActiveRun | DuplicateRun) -> Duplicate | None:
-    """The run as one of another replica, if it has become one."""
-    if engine.replication is None or not isinstance(run, ActiveRun) or not run.is_lost:
-        return None
-    return Duplicate(run.record.id, run.record.task_id, None)
-
-
-def _find_run(
-    engine: Engine, sent: ActiveRun | DuplicateRun, duplicate: Duplicate
-) -> ActiveRun | None:
-    """The run of a message that was accepted before, if it is here."""
-    run = engine.runs.get(duplicate.run_id)
-    return None if run is sent or (run is not None and run.is_lost) else run
-
-
-async def _rejection_error(
-    engine: Engine, run: ActiveRun | DuplicateRun, rejected: Rejected
-) -> GatewayError:
-    """The error for the caller; after a conflict, what the task says now."""
-    # A conflict is a lost race: the caller gets the reason it would have got a moment later.
-    error = rejected.error or StoreUnavailable("the run ended without a result")
-    if not isinstance(error, Conflict) or not isinstance(run, ActiveRun):
-        return error
-    found = await engine.store.tasks.measure_task(run.record.scope, run.record.task_id)
-    if found is None:
-        return error
-    try:
-        check_continuation(found.head, run.record.message)
-    except GatewayError as reason:
-        return reason
-    if run.record.options.is_answer and found.head.state not in PAUSED:
-        return _already_answered(found.head.id)
-    return Overloaded(
-        f"task {found.head.id} changed while the message was being accepted; send it again"
-    )
-
-
-async def _find_result(
-    engine: Engine,
-    sent: ActiveRun | DuplicateRun,
-    duplicate: Duplicate,
-    *,
-    until_rest: bool = False,
-) -> MeasuredTask | DirectAnswer:
-    """What came of the first of two equal messages. Raises: also the error of a direct answer."""
-    if duplicate.answer is not None:
-        return decode_answer(duplicate.answer)
-    if engine.replication is not None:
-        found = await engine.replication.follow(
-            sent.scope, sent.message_id, duplicate, until_rest=until_rest
-        )
-        return decode_answer(found) if isinstance(found, bytes) else found
-    measured = await engine.store.tasks.measure_task(sent.scope, duplicate.task_id)
-    if measured is not None:
-        return measured
-    newest = await engine.store.tasks.find_duplicate(sent.scope, sent.message_id)
-    if newest is not None and newest.answer is not None:  # answered since the duplicate was read
-        return decode_answer(newest.answer)
-    run_id = duplicate.run_id
-    is_abandoned = any(record.id == run_id for record in engine.abandoned)
-    if is_abandoned or run_id in engine.doubtful_runs or run_id in engine.runs:
-        raise Overloaded("this message is being answered; ask again shortly", retry_after_s=1)
-    raise TaskNotFound(
-        f"task {duplicate.task_id} of this message was deleted; use a new message id"
-    )
