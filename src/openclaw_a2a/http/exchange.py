@@ -1,23 +1,25 @@
-"""One request on a connection of our own server, and its response."""
+"""One request on a connection of our own server, and its response; the newest are held."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import (
+    HELD_BYTES,
     JSON,
     SMALL_BODY_BYTES,
     AsgiMessage,
     AsgiScope,
     Header,
+    HeldExchange,
     HttpRequest,
 )
 from openclaw_a2a.http.request_head import RequestHead
 from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, EventBursts, RequestBodies
-from openclaw_a2a.http.wire_log import HELD_BYTES, HeldExchange
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError
 
@@ -365,3 +367,32 @@ class Exchange(HttpRequest):
         if not (self.is_complete or self.is_client_gone):
             # The response stays incomplete; closing the connection shows that to the client.
             connection.close(connection.loop.time())
+
+
+class WireLog:
+    """The newest A2A requests with their responses, at most `limit`, in memory for the dashboard.
+
+    Serving a request only keeps references to bytes that exist anyway: nothing is copied, decoded
+    or indexed. A page that shows them searches, and hides the secrets.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._requests: deque[HttpRequest] = deque()
+
+    def hold(self, request: HttpRequest) -> None:
+        """Hold a request from now on, in the place of the oldest one."""
+        requests = self._requests
+        if len(requests) == self.limit:
+            requests.popleft().wire = None  # an open stream must release its bytes, too
+        request.wire = HeldExchange()
+        requests.append(request)
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[tuple[HttpRequest, HeldExchange]]:
+        """The exchanges, the oldest first."""
+        for request in list(self._requests):
+            if request.wire is not None:
+                yield request, request.wire
