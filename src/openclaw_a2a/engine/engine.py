@@ -324,7 +324,6 @@ class Engine:
         *,
         rules: AccountRules,
         options: RunOptions,
-        now: datetime,
         resume: bytes | None = None,
     ) -> ActiveRun:
         """A run with its position in the session queue. Raises: Overloaded."""

@@ -422,7 +422,8 @@ def _start_task(
     # A2A 3.4.1: a message without a context gets a new one, and one that it names is used.
     context_id = request.message.context_id or ContextId(engine.new_id())
     message = msgspec.structs.replace(request.message, context_id=context_id, task_id=task_id)
-    binding = create_binding(rules, request.scope, context_id, now=now)
+    session = None if origin is None else origin.session_key
+    binding = create_binding(rules, request.scope, context_id, now=now, session=session)
     # A caller that does not wait can get its answer only from a task; so can a call or a plan step.
     is_task = rules.is_task_generating or not request.is_blocking or origin is not None
     is_task = is_task or request.hold is not None or engine.waits_elsewhere(rules.agent_id)
@@ -431,14 +432,13 @@ def _start_task(
     # or neither.
     record = metadata = None
     if origin is not None:
-        binding = msgspec.structs.replace(binding, session_key=origin.session_key)
         options = msgspec.structs.replace(options, provenance=origin.provenance)
         record = None if origin.make_record is None else origin.make_record(task_id)
         metadata = origin.metadata
     if engine.replication is not None:
         _check_held_as(engine.replication, request, binding.agent_id)
     # May refuse with Overloaded, and so comes before anything is registered.
-    run = engine.new_run(request.scope, message, binding, rules=rules, options=options, now=now)
+    run = engine.new_run(request.scope, message, binding, rules=rules, options=options)
     run.address, run.is_from_peer = request.address, request.is_from_peer
     if is_task:
         run.active_task = engine.open_task(run, now, metadata)
@@ -460,9 +460,14 @@ def _start_task(
 
 
 def create_binding(
-    rules: AccountRules, scope: Scope, context_id: ContextId, *, now: datetime
+    rules: AccountRules,
+    scope: Scope,
+    context_id: ContextId,
+    *,
+    now: datetime,
+    session: SessionKey | None = None,
 ) -> Binding:
-    """The route of a new task: which agent, which session, which peer."""
+    """The route of a new task: which agent, which peer, which session (None: of the context)."""
     if scope.principal == LOCAL_PEER:  # a caller without a name of its own: known by its context
         peer = Peer(id=context_id, source="context-id")
     else:
@@ -470,7 +475,7 @@ def create_binding(
     return Binding(
         agent_id=rules.agent_id,
         account_id=rules.account,
-        session_key=session_key(rules.agent_id, scope.principal, context_id),
+        session_key=session or session_key(rules.agent_id, scope.principal, context_id),
         main_session_key=main_session_key(rules.agent_id),
         peer=peer,
         created_at=now,
@@ -536,7 +541,7 @@ def continue_task(
     if engine.replication is not None:
         _check_held_as(engine.replication, request, binding.agent_id)
     run = engine.new_run(
-        request.scope, message, binding, rules=rules, options=options, now=now, resume=resume
+        request.scope, message, binding, rules=rules, options=options, resume=resume
     )
     run.address, run.is_from_peer = request.address, request.is_from_peer
     run.is_released = request.is_released
