@@ -15,6 +15,7 @@ import argparse
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -75,22 +76,25 @@ class CountedAgent:
     """Answers `chunks:N` in N pieces, anything else at once; leaves a mark for each run."""
 
     def __init__(self, marks: Path) -> None:
+        from openclaw_a2a.model.agent_event import Reply
         from openclaw_a2a.ports import Recovery
 
         self.recovery = Recovery.REPEAT
         self._marks = marks
+        # Made once: what an agent does to make its answer is not counted.
+        self._reply = Reply.of_text('{"output": "done", "confidence": 0.9}')
 
     async def run(self, turn: Json) -> AsyncIterator[Json]:
         """Answer the turn."""
         import asyncio
 
-        from openclaw_a2a.model.agent_event import Reply, TextDelta
+        from openclaw_a2a.model.agent_event import TextDelta
 
         kind, _, count = turn.body.partition(":")
         with self._marks.open("ab") as marks:
             marks.write(b"x")
         if kind != "chunks":
-            yield Reply.of_text('{"output": "done", "confidence": 0.9}')
+            yield self._reply
             return
         for _ in range(int(count)):
             yield TextDelta("0123456789")
@@ -145,6 +149,16 @@ def _alias_old_modules() -> None:
 # ------------------------------------------------------------------ the operations
 
 
+@contextmanager
+def in_one_packet(connection: http.client.HTTPConnection) -> Iterator[None]:
+    """Send head and body together: a body that comes alone makes calls of its own."""
+    if connection.sock is None:
+        connection.connect()
+    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    yield
+    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+
+
 class Gateway:
     """A running gateway that counts."""
 
@@ -180,7 +194,8 @@ class Gateway:
         connection: http.client.HTTPConnection = self._kept.connection
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         data = None if body is None else json.dumps(body)
-        connection.request(method, path, data, {"Content-Type": "application/json", **named})
+        with in_one_packet(connection):
+            connection.request(method, path, data, {"Content-Type": "application/json", **named})
         answer = connection.getresponse()
         text = answer.read()
         assert answer.status == 200, (answer.status, text[:500])
@@ -236,6 +251,18 @@ def message(text: str) -> Json:
 def send(gateway: Gateway) -> None:
     """A blocking send."""
     gateway.rpc("SendMessage", message("hello"))
+
+
+def get(gateway: Gateway) -> Callable[[], None]:
+    """Get a task that has ended."""
+    task_id = gateway.rpc("SendMessage", message("hello"))["task"]["id"]
+
+    def run() -> None:
+        found = gateway.rpc("GetTask", {"id": task_id})
+        assert found["id"] == task_id, found
+
+    run()  # so that the counted request has the head of the one before
+    return run
 
 
 def stream(gateway: Gateway, chunks: int) -> None:
@@ -329,7 +356,11 @@ def per_unit(few: list[tuple[str, str]], many: list[tuple[str, str]], units: int
 
 def count(gateway: Gateway, names: list[str], *, shows: str) -> Json:
     """The counts of the chosen operations."""
-    plain: Json = {"send": send, "remote_send": remote_send}
+    plain: Json = {
+        "send": lambda: lambda: send(gateway),
+        "get": lambda: get(gateway),
+        "remote_send": lambda: lambda: remote_send(gateway),
+    }
     # Counted with more and with fewer of them: what the gateway does beside them goes away.
     repeated: Json = {
         "chunk": (CHUNKS, lambda count: lambda: stream(gateway, count)),
@@ -339,7 +370,7 @@ def count(gateway: Gateway, names: list[str], *, shows: str) -> Json:
     figures: Json = {}
     for name in names:
         if name in plain:
-            calls = smallest(gateway, lambda name=name: lambda: plain[name](gateway))
+            calls = smallest(gateway, plain[name])
             figures[name] = summary(calls)
             if shows == "files":
                 figures[name]["order"] = list(dict.fromkeys(file for file, _ in calls))
@@ -376,7 +407,7 @@ def started(python: str, data: Path, peer_url: str = "") -> Iterator[Gateway]:
             process.wait()
 
 
-OPERATIONS = ("send", "chunk", "agent_call", "plan_step", "remote_send")
+OPERATIONS = ("send", "get", "chunk", "agent_call", "plan_step", "remote_send")
 
 
 def count_operations(names: Sequence[str], python: str = sys.executable, shows: str = "") -> Json:

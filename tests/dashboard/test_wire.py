@@ -16,7 +16,7 @@ from tests.conformance.scripted_agent import ScriptedAgent
 from tests.dashboard.conftest import Json, OpenDashboard, Setup, run_dashboard
 
 from openclaw_a2a.dashboard.wire_page import HIDDEN, hide_secrets
-from openclaw_a2a.http.wire_log import HELD_BYTES, HeldExchange
+from openclaw_a2a.http.asgi import HELD_BYTES, HeldExchange
 from openclaw_a2a.model.agent_event import Reply, TextDelta
 
 PUSH = "CreateTaskPushNotificationConfig"

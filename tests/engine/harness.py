@@ -23,14 +23,15 @@ from openclaw_a2a.engine.tasks.active_task import (
 )
 from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.queries import Subscription
+from openclaw_a2a.engine.tasks.results import wait_created, wait_final_result
 from openclaw_a2a.engine.tasks.run import ActiveRun
-from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created, wait_finished
+from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
 from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, MessageId, PeerName, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import Entry, decode_task
 from openclaw_a2a.model.task import Task, TaskState
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Agent, Store
+from openclaw_a2a.ports import Agent, MeasuredTask, Store
 from openclaw_a2a.store import create_store
 
 Result = TypeVar("Result")
@@ -214,7 +215,11 @@ class Harness:
         return await in_time(self.outcome_of(run))
 
     async def outcome_of(self, run: ActiveRun | DuplicateRun) -> TaskFinished | DirectAnswer:
-        return await wait_finished(self.engine, run)
+        result = await wait_final_result(self.engine, run)
+        if not isinstance(result, MeasuredTask):
+            return result
+        stored = await queries.get_task(self.engine, run.scope, result.head.id)
+        return TaskFinished(stored.head.id, queries.task_json(stored))
 
     async def ended(self, run: ActiveRun | DuplicateRun) -> Task:
         """The task as the run left it."""

@@ -21,7 +21,8 @@ from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQue
 from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.engine.tasks.active_task import TaskFinished
 from openclaw_a2a.engine.tasks.cancel import cancel_task
-from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created, wait_finished
+from openclaw_a2a.engine.tasks.results import wait_created, wait_final_result
+from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
     InputRequired,
@@ -295,7 +296,7 @@ class EngineHarness:
         await wait_created(self.engine, run)
 
         async def end() -> Task:
-            outcome = await wait_finished(self.engine, run)
+            outcome = await wait_final_result(self.engine, run)
             assert isinstance(outcome, TaskFinished)
             return decode_task(outcome.task)
 

@@ -13,8 +13,9 @@ from openclaw_a2a.calls.repository import CallRepository
 from openclaw_a2a.calls.request import CallRequest
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.active_task import DuplicateRun, TaskCreated
+from openclaw_a2a.engine.tasks.results import wait_created
 from openclaw_a2a.engine.tasks.run import ActiveRun
-from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit, wait_created
+from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, OutcomeRoute
 from openclaw_a2a.model.delivery import Delivery, new_delivery
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable

@@ -20,7 +20,8 @@ from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.active_task import TaskCreated
 from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.queries import task_json
-from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created
+from openclaw_a2a.engine.tasks.results import wait_created
+from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
 from openclaw_a2a.model.errors import RouteNotFound, TaskNotFound
 from openclaw_a2a.model.file_content import clean_filename
 from openclaw_a2a.model.ids import AccountId, ContextId, MessageId, PeerName, TaskId

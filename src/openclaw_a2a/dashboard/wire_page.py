@@ -1,6 +1,6 @@
 """Read model of the wire tab of a task: its requests and responses as they came and went.
 
-Held are the newest exchanges of this process (`http/wire_log`). Of a task whose exchanges are not
+Held are the newest exchanges of this process (`WireLog`). Of a task whose exchanges are not
 held, the same is rebuilt from what the store has, and marked as rebuilt. No secret leaves this
 module: of headers and query parameters, only the values of those that are known to hold none are
 shown; members of bodies that are named like secrets, and credentials in addresses, are hidden.
@@ -18,9 +18,9 @@ import msgspec
 from openclaw_a2a.dashboard.requests import PageRequest, read_choice
 from openclaw_a2a.dashboard.task_list import TaskSummary
 from openclaw_a2a.dashboard.task_page import TaskDetailsReader, read_edge_events
-from openclaw_a2a.http.asgi import Header, HttpRequest
+from openclaw_a2a.http.asgi import HELD_BYTES, Header, HeldExchange, HttpRequest
+from openclaw_a2a.http.exchange import WireLog
 from openclaw_a2a.http.sse_stream import SSE_HEADERS
-from openclaw_a2a.http.wire_log import HELD_BYTES, HeldExchange, WireLog
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct, Message, Role

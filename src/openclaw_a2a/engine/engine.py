@@ -222,7 +222,6 @@ class Engine:
         *,
         rules: AccountRules,
         options: RunOptions,
-        now: datetime,
         resume: bytes | None = None,
     ) -> ActiveRun:
         """A run with its position in the session queue. Raises: Overloaded."""
@@ -310,7 +309,7 @@ class Engine:
             self.session_tasks.add_newest(record.session_key, record.task_id)
             status = active.journal.projection.task().status
             if slot.is_elsewhere and status.state is TaskState.SUBMITTED and not status.message:
-                active.journal.append([self._waiting_status(record)], run=record)
+                active.journal.append([self.waiting_status(record)], run=record)
         self.runs[record.id] = run
         # No submission to wait for: the store holds the message since the first attempt.
         run.task = self._run_supervisor.start("run", run.run(is_early=True))
@@ -375,7 +374,8 @@ class Engine:
     ) -> ActiveTask:
         """The active task of a new run; its first commit creates it in the store."""
         record = run.record
-        task, journal = self.new_journal(record, now, metadata, self.waiting_message(run))
+        reason = self.waiting_status(record).status.message if run.slot.is_elsewhere else None
+        task, journal = self.new_journal(record, now, metadata, reason)
         active = ActiveTask(journal, task)
         active.runs.append(run)
         self.active_tasks[record.task_id] = active
@@ -433,11 +433,8 @@ class Engine:
             limits=self._journal_limits if is_limited else UNLIMITED,
         )
 
-    def waiting_message(self, run: ActiveRun) -> Message | None:
-        """Why a run waits, for the status of its task; None when it has no special reason."""
-        return self._waiting_status(run.record).status.message if run.slot.is_elsewhere else None
-
-    def _waiting_status(self, record: RunRecord) -> StatusUpdate:
+    def waiting_status(self, record: RunRecord) -> StatusUpdate:
+        """The status of a task whose run waits for another replica."""
         agent_id = record.binding.agent_id
         text = (
             f"This message waits: no gateway that has the agent {agent_id} is running. It will be "

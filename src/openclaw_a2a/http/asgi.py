@@ -16,7 +16,6 @@ import msgspec
 
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, EventBursts, RequestBodies
-from openclaw_a2a.http.wire_log import HELD_BYTES, HeldExchange
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AgentUnavailable,
@@ -41,6 +40,8 @@ log = get_logger(__name__)
 
 SLICE_BYTES = 64 * 1024
 """How much of a body is sent at once: the next slice waits until the client has read it."""
+SMALL_BODY_BYTES = 2 * SLICE_BYTES
+"""A body up to this size is not cut into slices."""
 
 _SLICES_PER_CHECK = 16
 _MOST_DIGITS = 18
@@ -51,6 +52,8 @@ DRAIN_TIMEOUT_S = 2.0
 _EXPECT_TIMEOUT_S = 0.1
 """How long to wait for its first bytes if the client expects a 100 (Continue) and got none."""
 _LOGGED_CHARS = 300  # of what a request says
+HELD_BYTES = 32 * 1024
+"""How much of a body, or of a stream, is held for the dashboard: the beginning."""
 
 
 class ClientDisconnected(Exception):
@@ -88,6 +91,39 @@ class HeadFacts:
         self.own_checked_by: object = None
         self.admitted: tuple[object, object, Scope] | None = None
         """An account, the caller that may use it, and that caller's scope there."""
+
+
+class HeldExchange(msgspec.Struct, gc=False):
+    """What is held of one request and its response.
+
+    The code that reads or sends a body sets `received` or `sent` to its beginning: a slice of a
+    body that is no larger than `HELD_BYTES` is the body itself. `frames` are the chunks of a
+    stream; `ended_at` is on the monotonic clock, None while the response is being sent.
+    """
+
+    received: bytes = b""
+    received_size: int = 0
+    headers: Sequence[Header] = ()
+    sent: bytes = b""
+    sent_size: int = 0
+    frames: list[bytes] | None = None
+    ended_at: float | None = None
+
+    def add_frames(self, chunks: Sequence[bytes]) -> None:
+        """Chunks of a stream are sent."""
+        frames = self.frames
+        if frames is None:
+            frames = self.frames = []
+        for chunk in chunks:
+            if self.sent_size < HELD_BYTES:
+                frames.append(chunk[: HELD_BYTES - self.sent_size])
+            self.sent_size += len(chunk)
+
+    def mentions(self, text: bytes) -> bool:
+        """True when the text is in a body or a frame."""
+        if text in self.received or text in self.sent:
+            return True
+        return self.frames is not None and text in b"".join(self.frames)
 
 
 class HttpRequest(ABC):
@@ -186,11 +222,6 @@ class HttpRequest(ABC):
         """Send a part of a body if that needs no waiting; False: `send` it."""
         del body
         return False
-
-    async def send_response(self, status: int, headers: list[Header], body: bytes) -> None:
-        """Send a whole response that is small."""
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
 
     def take_body(self, limit: int) -> bytes | None:
         """The whole body, if it has arrived, is small and within the limit; else `read_body` it."""
@@ -389,14 +420,14 @@ class HttpRequest(ABC):
             await self.send({"type": "http.response.body", "body": body, "more_body": True})
             await self._drain_body()
             await self.send({"type": "http.response.body", "body": b""})
-        elif len(body) > 2 * SLICE_BYTES:
+        elif len(body) > SMALL_BODY_BYTES:
             await self.start_response(status, own)
             self.unsent = len(body)
             await self.send_slices((body,))
             await self.send({"type": "http.response.body", "body": b""})
         else:
-            self.has_started, self.status = True, status
-            await self.send_response(status, own + self.response_headers, body)
+            await self.start_response(status, own)
+            await self.send({"type": "http.response.body", "body": body})
 
     async def _drain_body(self) -> None:
         """Receive and drop what the client still sends, bounded in time and in size.

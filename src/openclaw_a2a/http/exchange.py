@@ -1,16 +1,25 @@
-"""One request on a connection of our own server, and its response."""
+"""One request on a connection of our own server, and its response; the newest are held."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import AsgiMessage, AsgiScope, Header, HttpRequest
+from openclaw_a2a.http.asgi import (
+    HELD_BYTES,
+    JSON,
+    SMALL_BODY_BYTES,
+    AsgiMessage,
+    AsgiScope,
+    Header,
+    HeldExchange,
+    HttpRequest,
+)
 from openclaw_a2a.http.request_head import RequestHead
 from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, EventBursts, RequestBodies
-from openclaw_a2a.http.wire_log import HELD_BYTES, HeldExchange
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError
 
@@ -265,25 +274,31 @@ class Exchange(HttpRequest):
         self._connection.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
         return True
 
-    async def send_response(self, status: int, headers: list[Header], body: bytes) -> None:
-        """The same for a whole response."""
-        connection = self._connection
-        if connection.drained is not None and not self.is_client_gone:
-            await connection.wait_drained()
+    async def respond(
+        self,
+        status: int,
+        body: bytes,
+        *,
+        media_type: bytes = JSON,
+        headers: Iterable[Header] = (),
+    ) -> None:
+        """Send a whole response: a small one, as nearly every one is, in one write."""
         if self.is_started:
             raise RuntimeError("the response has begun already")
-        if self.is_client_gone:
+        has_request = self.is_body_read or not self.has_body()
+        may_write = self._connection.drained is None and not self.is_client_gone
+        is_small = len(body) <= SMALL_BODY_BYTES and not self.is_silent
+        if not (has_request and may_write and is_small):
+            await super().respond(status, body, media_type=media_type, headers=headers)
             return
-        self._write_head(status, headers)
-        if self._left != len(body) or self._is_chunked:
-            self._write_body(body, is_last=True)
-            return
-        # The whole announced length: written together with the head.
-        connection.transport.write(self._head + body)
-        self._head, self.is_complete = b"", True
-        if self._waiters or self._watches:
-            self._wake()
-        connection.on_response_complete(self)
+        length = b"%d" % len(body)
+        own = [(b"content-type", media_type), (b"content-length", length), *headers]
+        if (wire := self.wire) is not None:
+            wire.headers, wire.sent, wire.sent_size = own, body[:HELD_BYTES], len(body)
+            wire.ended_at = time.monotonic()
+        self.has_started, self.status = True, status
+        self._write_head(status, own + self.response_headers)
+        self._write_body(body, is_last=True)
 
     def _write_head(self, status: int, headers: "list[Header] | tuple[()]") -> None:
         self.is_started = True
@@ -352,3 +367,32 @@ class Exchange(HttpRequest):
         if not (self.is_complete or self.is_client_gone):
             # The response stays incomplete; closing the connection shows that to the client.
             connection.close(connection.loop.time())
+
+
+class WireLog:
+    """The newest A2A requests with their responses, at most `limit`, in memory for the dashboard.
+
+    Serving a request only keeps references to bytes that exist anyway: nothing is copied, decoded
+    or indexed. A page that shows them searches, and hides the secrets.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._requests: deque[HttpRequest] = deque()
+
+    def hold(self, request: HttpRequest) -> None:
+        """Hold a request from now on, in the place of the oldest one."""
+        requests = self._requests
+        if len(requests) == self.limit:
+            requests.popleft().wire = None  # an open stream must release its bytes, too
+        request.wire = HeldExchange()
+        requests.append(request)
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[tuple[HttpRequest, HeldExchange]]:
+        """The exchanges, the oldest first."""
+        for request in list(self._requests):
+            if request.wire is not None:
+                yield request, request.wire

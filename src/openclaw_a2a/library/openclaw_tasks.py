@@ -11,7 +11,8 @@ from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.engine.tasks.active_task import DirectAnswer
 from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created
+from openclaw_a2a.engine.tasks.results import wait_created
+from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
 from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.library.agent_card import build_agent_card
 from openclaw_a2a.library.asgi_app import ACCOUNT, AdapterApp, ServedAgent

@@ -23,7 +23,8 @@ from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.active_task import TaskCreated
 from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit, wait_created
+from openclaw_a2a.engine.tasks.results import wait_created
+from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit
 from openclaw_a2a.engine.transcript.task_text import last_agent_text
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, Note

@@ -55,11 +55,6 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     delivery_owner: OwnerId | None = None
     """The replica that sends the delivery, if that is another one."""
 
-    @property
-    def own_delivery(self) -> Delivery | None:
-        """The delivery, if this replica sends it."""
-        return self.delivery if self.delivery_owner is None else None
-
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
     """The message is stored with its run. Tickets number the runs in order of arrival."""

@@ -339,7 +339,7 @@ def wrap_message(message: bytes) -> bytes:
 
 def encode_task_result(task: bytes, history_length: int | None = None) -> bytes:
     """A stored task as the result of a get or cancel."""
-    return trim_task(task, history_length=history_length)
+    return task if history_length is None else trim_task(task, history_length=history_length)
 
 
 def encode_sent_task(task: bytes, history_length: int | None) -> bytes:

@@ -17,10 +17,10 @@ from openclaw_a2a.engine.audit_log import About, audit_outcome
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.scheduling.fair_queue import CallerPacer
 from openclaw_a2a.http.asgi import HttpRequest
+from openclaw_a2a.http.exchange import WireLog
 from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
-from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.model.delivery import PushConfig
 from openclaw_a2a.model.errors import (
     GatewayError,

@@ -22,15 +22,13 @@ from openclaw_a2a.engine.tasks.active_task import (
     TaskFinished,
 )
 from openclaw_a2a.engine.tasks.cancel import cancel_task
+from openclaw_a2a.engine.tasks.results import find_accepted, wait_created, wait_first_result
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import (
     SubmitRequest,
     check_parts,
-    find_accepted,
     find_duplicate,
     submit,
-    wait_created,
-    wait_first_result,
 )
 from openclaw_a2a.engine.transcript.assistant_message import has_content
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, last_event_id

@@ -20,7 +20,8 @@ from openclaw_a2a.engine.outbox.delivery_tracking import (
     Signal,
 )
 from openclaw_a2a.engine.outbox.outbox import Outbox
-from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_finished
+from openclaw_a2a.engine.tasks.results import wait_final_result
+from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import StoreUnavailable
@@ -216,7 +217,7 @@ async def test_recovery_of_a_failed_direct_answer_wakes_its_subscribers(
     harness.store.refuse("finish_run")
     run.end(Reply.of_text("hi"))
     with pytest.raises(StoreUnavailable):
-        await in_time(wait_finished(engine, sent))
+        await in_time(wait_final_result(engine, sent))
     harness.store.refuse()
     loop = engine.supervisor.run_loop("lease", keep_lease(engine))
     await harness.clock.one_round(harness.limits.lease_s / 3 + 1)

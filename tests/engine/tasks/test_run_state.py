@@ -74,9 +74,10 @@ async def reach(harness: Harness, state: RunState) -> ActiveRun:
         elif state is RunState.STOPPING:
             run.request_cancel()
         else:
-            submission = asyncio.get_running_loop().create_future()
-            submission.set_exception(ConnectionError("the store is gone"))
-            run.on_submitted(submission)
+            assert run.submission is not None
+            answer = asyncio.get_running_loop().create_future()
+            answer.set_exception(ConnectionError("the store is gone"))
+            run.on_submitted(run.submission, answer)
         await in_time(conducted.stopping.wait())
     await harness.all_is_quiet()
     return run

@@ -17,6 +17,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -212,7 +213,7 @@ class ActiveRun:
         self._stored = self._engine.store.tasks.submit(submission)
         # Before the run awaits it: callbacks are called in order, so the run finds the answer of
         # the store dealt with when it goes on.
-        self._stored.add_done_callback(self.on_submitted)
+        self._stored.add_done_callback(partial(self.on_submitted, submission))
 
     async def run(self, *, is_early: bool) -> None:
         """Run to the end; first wait for the submission, unless the agent may be asked already."""
@@ -316,36 +317,41 @@ class ActiveRun:
 
     # ---------------------------------------------------------------- acceptance
 
-    def on_submitted(self, submission: "asyncio.Future[Accepted | Duplicate]") -> None:
+    def on_submitted(
+        self, submission: Submission, answer: "asyncio.Future[Accepted | Duplicate]"
+    ) -> None:
         """The store has answered the submission.
 
         The run may be far by now if its agent was asked early. Nothing of it has been seen: the
         store takes the events of a run after its submission, in order.
         """
-        commit = None if self.submission is None else self.submission.commit
-        delivery = None if self.submission is None else self.submission.own_delivery
+        commit = submission.commit
         self._stored = self.submission = None
         # In any case, also after an error: a message that was not stored may be sent again.
         self._engine.pending_submissions.pop(
             (self.record.scope, self.record.message.message_id), None
         )
-        if submission.cancelled():
+        if answer.cancelled():
             return  # the run was cancelled while it waited for the answer
-        error = submission.exception()
-        accepted = submission.result() if error is None else None
-        if error is not None or isinstance(accepted, Duplicate):
-            if error is not None and not isinstance(error, GatewayError):
-                log.error("run.crashed", run_id=self.record.id, exc_info=error)
-            if error is not None:
-                self._record_submission(error)
+        error = answer.exception()
+        if error is not None:
             known = error if isinstance(error, GatewayError) else None
-            duplicate = accepted if isinstance(accepted, Duplicate) else None
-            self._reject(Rejected(known, duplicate), commit)
+            if known is None:
+                log.error("run.crashed", run_id=self.record.id, exc_info=error)
+            self._record_submission(error)
+            self._reject(Rejected(known), commit)
+            return
+        accepted = answer.result()
+        if isinstance(accepted, Duplicate):
+            self._reject(Rejected(None, accepted), commit)
             return
         self._record_submission()
-        if self.record.owner != self._engine.owner:
+        replication = self._engine.replication
+        if replication is not None and self.record.owner != replication.id:
             self._lose_stored(commit)
             return
+        # Only what this replica delivers itself.
+        delivery = submission.delivery if submission.delivery_owner is None else None
         if delivery is not None:
             self._engine.wakeups.add_delivery(delivery)
         if self.active_task is not None and self.active_task.is_opening:
@@ -892,11 +898,13 @@ class ActiveRun:
             journal.log_end()
         if not self.created.is_set:  # a message on a task that was running: see `_show_task`
             active.show_created(self)
-        result: TaskFinished | Rejected = Rejected(_stopping())
-        # Otherwise it goes on with another message. That one is here and leaves later, or the
-        # gateway stops and it has left before: then nobody who waits gets to see the end.
+        result: TaskFinished | Rejected
         if journal.state not in ACTIVE:
             result = TaskFinished(self.record.task_id, journal.snapshot, self._error)
+        else:
+            # It goes on with another message. That one is here and leaves later, or the gateway
+            # stops and it has left before: then nobody who waits gets to see the end.
+            result = Rejected(_stopping())
         # After the commit: this releases blocking senders, streams and cancellations.
         active.leave(self, result)
 

@@ -1,8 +1,9 @@
-"""Accepts a message, once, into the right task and session, and waits for its result.
+"""Accepts a message, once, into the right task and session.
 
 submit ──> duplicate? no  ──> new task: _start_task    ──> engine.start_run ──> the run
                           └─> on a task: continue_task ──┘
-wait_created, wait_finished: the first and the final result of that run
+
+`results` waits for what comes of it.
 """
 
 import asyncio
@@ -19,30 +20,21 @@ from openclaw_a2a.engine.engine_state import EngineState
 from openclaw_a2a.engine.sessions import SessionHold
 from openclaw_a2a.engine.tasks.active_task import (
     ActiveTask,
-    DirectAnswer,
     DuplicateRun,
-    Rejected,
-    TaskCreated,
-    TaskFinished,
-    decode_answer,
 )
 from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.tasks.queries import get_task, task_json
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.transcript.assistant_message import output_modes
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
-    Conflict,
     ContextMismatch,
     CorruptRecord,
     Draining,
-    GatewayError,
     MessageIdConflict,
     Overloaded,
     PartNotAccepted,
     QuotaExceeded,
-    StoreUnavailable,
     TaskNotFound,
     TaskNotWaiting,
     TaskTerminal,
@@ -75,8 +67,6 @@ from openclaw_a2a.model.turn import Binding, Peer, Provenance, Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.model.validation import check_count, too_large
 from openclaw_a2a.ports import (
-    Duplicate,
-    MeasuredTask,
     RecentHead,
     Record,
     Submission,
@@ -153,7 +143,7 @@ class _SessionMoved(Exception):
 async def submit(
     engine: Engine, request: SubmitRequest, rules: AccountRules
 ) -> ActiveRun | DuplicateRun:
-    """Accept a message. `wait_created` and `wait_finished` give its result.
+    """Accept a message. `results` has what waits for its result.
 
     The same message again gives the same run, or the result of the first one.
 
@@ -224,16 +214,15 @@ async def _submit_at_owner(
     return run
 
 
-def _check_held_as(engine: Engine, request: SubmitRequest, agent_id: AgentId) -> None:
+def _check_held_as(replication: "Replication", request: SubmitRequest, agent_id: AgentId) -> None:
     """Refuse when this replica was declared dead since it held the session.
 
     Raises: Overloaded; _SessionMoved (the session may have gone to another one since).
     """
-    if request.held_as not in (None, engine.owner):
-        raise Overloaded("another replica has the session by now; send the message again")
-    replication = engine.replication
-    if replication is None or request.held_as is None:
+    if request.held_as is None:
         return
+    if request.held_as != replication.id:
+        raise Overloaded("another replica has the session by now; send the message again")
     if replication.waits_elsewhere(agent_id) and request.moves != replication.moves:
         raise _SessionMoved(request)
 
@@ -436,7 +425,8 @@ def _start_task(
     # A2A 3.4.1: a message without a context gets a new one, and one that it names is used.
     context_id = request.message.context_id or ContextId(engine.new_id())
     message = msgspec.structs.replace(request.message, context_id=context_id, task_id=task_id)
-    binding = create_binding(rules, request.scope, context_id, now=now)
+    session = None if origin is None else origin.session_key
+    binding = create_binding(rules, request.scope, context_id, now=now, session=session)
     # A caller that does not wait can get its answer only from a task; so can a call or a plan step.
     is_task = rules.is_task_generating or not request.is_blocking or origin is not None
     is_task = is_task or request.hold is not None or engine.waits_elsewhere(rules.agent_id)
@@ -445,13 +435,13 @@ def _start_task(
     # or neither.
     record = metadata = None
     if origin is not None:
-        binding = msgspec.structs.replace(binding, session_key=origin.session_key)
         options = msgspec.structs.replace(options, provenance=origin.provenance)
         record = None if origin.make_record is None else origin.make_record(task_id)
         metadata = origin.metadata
-    _check_held_as(engine, request, binding.agent_id)
+    if engine.replication is not None:
+        _check_held_as(engine.replication, request, binding.agent_id)
     # May refuse with Overloaded, and so comes before anything is registered.
-    run = engine.new_run(request.scope, message, binding, rules=rules, options=options, now=now)
+    run = engine.new_run(request.scope, message, binding, rules=rules, options=options)
     run.address, run.is_from_peer = request.address, request.is_from_peer
     if is_task:
         run.active_task = engine.open_task(run, now, metadata)
@@ -473,9 +463,14 @@ def _start_task(
 
 
 def create_binding(
-    rules: AccountRules, scope: Scope, context_id: ContextId, *, now: datetime
+    rules: AccountRules,
+    scope: Scope,
+    context_id: ContextId,
+    *,
+    now: datetime,
+    session: SessionKey | None = None,
 ) -> Binding:
-    """The route of a new task: which agent, which session, which peer."""
+    """The route of a new task: which agent, which peer, which session (None: of the context)."""
     if scope.principal == LOCAL_PEER:  # a caller without a name of its own: known by its context
         peer = Peer(id=context_id, source="context-id")
     else:
@@ -483,7 +478,7 @@ def create_binding(
     return Binding(
         agent_id=rules.agent_id,
         account_id=rules.account,
-        session_key=session_key(rules.agent_id, scope.principal, context_id),
+        session_key=session or session_key(rules.agent_id, scope.principal, context_id),
         main_session_key=main_session_key(rules.agent_id),
         peer=peer,
         created_at=now,
@@ -524,7 +519,7 @@ def continue_task(
     # One answer for each pause. The second of two that come at once would otherwise wait behind the
     # first, and its reply would become the result of the task.
     if active is not None and active.is_answered:
-        raise _already_answered(head.id)
+        raise already_answered(head.id)
     is_held = active is not None and any(run.record.options.hold for run in active.runs)
     if is_held or (read_held_message(resume) is not None and newest.state in PAUSED):
         raise TaskNotWaiting(
@@ -546,9 +541,10 @@ def continue_task(
         is_answer=newest.state in PAUSED,
         hold=request.hold,
     )
-    _check_held_as(engine, request, binding.agent_id)
+    if engine.replication is not None:
+        _check_held_as(engine.replication, request, binding.agent_id)
     run = engine.new_run(
-        request.scope, message, binding, rules=rules, options=options, now=now, resume=resume
+        request.scope, message, binding, rules=rules, options=options, resume=resume
     )
     run.address, run.is_from_peer = request.address, request.is_from_peer
     run.is_released = request.is_released
@@ -557,7 +553,9 @@ def continue_task(
     if active is None:
         active = engine.activate(stored)
         if head.state in PAUSED:
-            active.reopen(run, message, now, engine.waiting_message(run))
+            is_elsewhere = run.slot.is_elsewhere
+            reason = engine.waiting_status(run.record).status.message if is_elsewhere else None
+            active.reopen(run, message, now, reason)
     run.active_task = active
     active.runs.append(run)
     engine.session_tasks.add_newest(run.record.session_key, head.id)
@@ -577,7 +575,8 @@ def continue_task(
     )
 
 
-def _already_answered(task_id: TaskId) -> TaskNotWaiting:
+def already_answered(task_id: TaskId) -> TaskNotWaiting:
+    """The error for a second answer to one pause."""
     return TaskNotWaiting(
         f"task {task_id} was answered by another message and works on that; wait until it asks "
         "again or ends, or start a new task in the same context"
@@ -647,141 +646,3 @@ def check_continuation(head: TaskHead, message: Message) -> Binding:
         state = head.state.value.removeprefix("TASK_STATE_").lower()
         raise TaskTerminal(f"task {head.id} is {state}; start a new task in the same context")
     return head.binding
-
-
-# ---------------------------------------------------------------- waiting for the result
-
-
-async def wait_created(engine: Engine, run: ActiveRun | DuplicateRun) -> TaskCreated | DirectAnswer:
-    """The task as soon as it exists, or the direct answer. Raises: why it was rejected."""
-    first = await wait_first_result(engine, run)
-    if not isinstance(first, MeasuredTask):
-        return first
-    stored = await get_task(engine, run.scope, first.head.id)
-    return TaskCreated(TaskProjection.from_stored(stored).task(), stored.head.sequence)
-
-
-async def wait_finished(
-    engine: Engine, run: ActiveRun | DuplicateRun
-) -> TaskFinished | DirectAnswer:
-    """The task when it ended or paused, or the direct answer. Raises: why it was rejected."""
-    result = await wait_final_result(engine, run)
-    if not isinstance(result, MeasuredTask):
-        return result
-    stored = await get_task(engine, run.scope, result.head.id)
-    return TaskFinished(stored.head.id, task_json(stored))
-
-
-async def wait_first_result(
-    engine: Engine, run: ActiveRun | DuplicateRun
-) -> TaskCreated | DirectAnswer | MeasuredTask:
-    """As `wait_created`, but the task of a message that was accepted before is not read yet."""
-    first = await run.created.wait()
-    if not isinstance(first, Rejected):
-        return first
-    duplicate = first.duplicate or _taken_over(engine, run)
-    if duplicate is None:
-        raise await _rejection_error(engine, run, first)
-    # The first message may still be answered: then both senders wait for the same run.
-    original = None if duplicate.answer is not None else _find_run(engine, run, duplicate)
-    if original is not None:
-        tasks = engine.store.tasks
-        has_task = await tasks.measure_task(run.scope, duplicate.task_id) is not None
-        if not has_task:  # its run has not decided yet between an answer and a task
-            return await wait_first_result(engine, original)
-    return await _find_result(engine, run, duplicate)
-
-
-async def wait_final_result(
-    engine: Engine, run: ActiveRun | DuplicateRun
-) -> TaskFinished | DirectAnswer | MeasuredTask:
-    """As `wait_finished`, but the task of a message that was accepted before is not read yet."""
-    result = await run.wait_result()
-    if isinstance(result, Rejected):
-        return await find_accepted(engine, run, result)
-    return result
-
-
-async def find_accepted(
-    engine: Engine, run: ActiveRun | DuplicateRun, result: Rejected
-) -> TaskFinished | DirectAnswer | MeasuredTask:
-    """The final result of the first of two equal messages. Raises: why a message was rejected."""
-    duplicate = result.duplicate or _taken_over(engine, run)
-    if duplicate is None:
-        raise await _rejection_error(engine, run, result)
-    original = None if duplicate.answer is not None else _find_run(engine, run, duplicate)
-    if original is not None:
-        return await wait_final_result(engine, original)
-    active = engine.active_tasks.get(TaskId(duplicate.task_id))
-    if active is not None and active.runs:
-        # The run of the first copy has ended, but a later message on the task is being answered. A
-        # blocking caller gets the task when it rests, so wait for that run.
-        return await wait_final_result(engine, active.runs[0])
-    return await _find_result(engine, run, duplicate, until_rest=True)
-
-
-def _taken_over(engine: Engine, run: ActiveRun | DuplicateRun) -> Duplicate | None:
-    """The run as one of another replica, if it has become one."""
-    if engine.replication is None or not isinstance(run, ActiveRun) or not run.is_lost:
-        return None
-    return Duplicate(run.record.id, run.record.task_id, None)
-
-
-def _find_run(
-    engine: Engine, sent: ActiveRun | DuplicateRun, duplicate: Duplicate
-) -> ActiveRun | None:
-    """The run of a message that was accepted before, if it is here."""
-    run = engine.runs.get(duplicate.run_id)
-    return None if run is sent or (run is not None and run.is_lost) else run
-
-
-async def _rejection_error(
-    engine: Engine, run: ActiveRun | DuplicateRun, rejected: Rejected
-) -> GatewayError:
-    """The error for the caller; after a conflict, what the task says now."""
-    # A conflict is a lost race: the caller gets the reason it would have got a moment later.
-    error = rejected.error or StoreUnavailable("the run ended without a result")
-    if not isinstance(error, Conflict) or not isinstance(run, ActiveRun):
-        return error
-    found = await engine.store.tasks.measure_task(run.record.scope, run.record.task_id)
-    if found is None:
-        return error
-    try:
-        check_continuation(found.head, run.record.message)
-    except GatewayError as reason:
-        return reason
-    if run.record.options.is_answer and found.head.state not in PAUSED:
-        return _already_answered(found.head.id)
-    return Overloaded(
-        f"task {found.head.id} changed while the message was being accepted; send it again"
-    )
-
-
-async def _find_result(
-    engine: Engine,
-    sent: ActiveRun | DuplicateRun,
-    duplicate: Duplicate,
-    *,
-    until_rest: bool = False,
-) -> MeasuredTask | DirectAnswer:
-    """What came of the first of two equal messages. Raises: also the error of a direct answer."""
-    if duplicate.answer is not None:
-        return decode_answer(duplicate.answer)
-    if engine.replication is not None:
-        found = await engine.replication.follow(
-            sent.scope, sent.message_id, duplicate, until_rest=until_rest
-        )
-        return decode_answer(found) if isinstance(found, bytes) else found
-    measured = await engine.store.tasks.measure_task(sent.scope, duplicate.task_id)
-    if measured is not None:
-        return measured
-    newest = await engine.store.tasks.find_duplicate(sent.scope, sent.message_id)
-    if newest is not None and newest.answer is not None:  # answered since the duplicate was read
-        return decode_answer(newest.answer)
-    run_id = duplicate.run_id
-    is_abandoned = any(record.id == run_id for record in engine.abandoned)
-    if is_abandoned or run_id in engine.doubtful_runs or run_id in engine.runs:
-        raise Overloaded("this message is being answered; ask again shortly", retry_after_s=1)
-    raise TaskNotFound(
-        f"task {duplicate.task_id} of this message was deleted; use a new message id"
-    )

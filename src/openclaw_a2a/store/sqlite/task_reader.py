@@ -91,8 +91,8 @@ class SqliteTaskReader(DatabasePart):
         # says what is wrong with a body of another type.
         if row is None or not isinstance(body, bytes) or body[0] == MARK:
             return None
-        self._head(row)  # a task of which anything is damaged is not shown
         try:
+            decode_head(row)  # a task of which anything is damaged is not shown
             check_task_body(task_id, body)
         except UNREADABLE as error:
             raise self._damaged(task_id, error) from error
