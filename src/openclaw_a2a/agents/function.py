@@ -24,6 +24,7 @@ from openclaw_a2a.model.agent_event import (
     TextDelta,
     TextPreview,
 )
+from openclaw_a2a.model.card import AgentProfile
 from openclaw_a2a.model.errors import AgentFailed, GatewayError, SettingsInvalid
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.model.message import Part
@@ -137,7 +138,6 @@ class CallableAdapter(CallableAgent):
     """
 
     transcript_type: ClassVar[type[Transcript] | None] = AgentAdapter.transcript_type
-    profile = AgentAdapter.profile
 
     def __init__(
         self, function: Callable[..., Json] | str, name: str = "", description: str = ""
@@ -152,6 +152,11 @@ class CallableAdapter(CallableAgent):
         async with closing(super().run(turn)) as events:
             async for event in events:
                 yield event
+
+    def profile(self) -> AgentProfile:
+        """The name and the description of the function."""
+        metadata = self.get_metadata()
+        return AgentProfile(metadata.name, metadata.description)
 
     def get_metadata(self) -> AdapterMetadata:
         """The name and description of the settings, else those of the function."""

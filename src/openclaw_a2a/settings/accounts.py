@@ -136,7 +136,7 @@ class AccountReader:
             if key in self._values:
                 self._problem(key, "is no longer a setting; remove the key", "removed")
         keys = AccountKeys(**self._members())
-        address = normalize_base_url(keys.public_base_url) if keys.public_base_url else None
+        address = normalize_base_url(keys.public_base_url)
         if keys.public_base_url and address is None:
             message = "is not an http(s) address; the server's is used"
             self._warning("publicBaseUrl", message, "format")

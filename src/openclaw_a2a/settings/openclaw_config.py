@@ -12,7 +12,7 @@ import msgspec
 
 from openclaw_a2a.model.card import AgentProfile
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
-from openclaw_a2a.model.validation import is_list, is_object, object_at
+from openclaw_a2a.model.validation import as_list, as_object, is_list, is_object, object_at
 from openclaw_a2a.settings.files import read_json5_object, read_secret_file
 from openclaw_a2a.settings.sources import process_environment
 
@@ -145,8 +145,7 @@ class _Reader:
             self.warnings.append(f"{path} {error}")
             self.is_readable = self.is_readable and path != self._main
             return {}
-        included = self._include(value, path, depth)
-        return included if is_object(included) else {}
+        return as_object(self._include(value, path, depth))
 
     def _include(self, value: Json, path: Path, depth: int) -> Json:
         """The value with every `$include` in it replaced by what it names."""
@@ -273,7 +272,7 @@ def _select_pointer(text: str, pointer: str) -> str | None:
         return None
     for step in pointer.split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
-        value = value.get(key) if is_object(value) else None
+        value = as_object(value).get(key)
     return value if isinstance(value, str) and value else None
 
 
@@ -392,11 +391,9 @@ def _agents(config: OpenClawConfig) -> tuple[tuple[OpenClawAgent, ...], list[str
     found: dict[AgentId, OpenClawAgent] = {}
     refused: list[str] = []
     # Ids and settings, from the current map and from the list of earlier versions.
-    entries: list[tuple[Json, Json]] = [*config.section("agents", "entries").items()]
-    listed = config.section("agents").get("list")
-    for values in listed if is_list(listed) else []:
-        entries += [(values.get("id") if is_object(values) else None, values)]
-    for name, values in entries:
+    named = config.section("agents", "entries").items()
+    listed = as_list(config.section("agents").get("list"))
+    for name, values in [*named, *((as_object(one).get("id"), one) for one in listed)]:
         agent_id = normalize_agent_id(name)
         if agent_id is None or not is_object(values):
             refused.append(f"an agent of {config.path} has no usable id or no settings; left out")
@@ -486,6 +483,4 @@ def read_plugin_config(plugin_id: str, config: Path) -> PluginConfig:
 
 
 def _texts(file: OpenClawConfig, value: Json) -> tuple[str, ...]:
-    if not is_list(value):
-        return ()
-    return tuple(text for text in map(file.fill, value) if text is not None)
+    return tuple(text for text in map(file.fill, as_list(value)) if text is not None)

@@ -58,6 +58,7 @@ class Secret:
 _MOST = 2**31 - 1
 
 Count = Annotated[int, Meta(ge=1, le=_MOST)]
+CountOrZero = Annotated[int, Meta(ge=0, le=_MOST)]
 Seconds = Annotated[float, Meta(gt=0, le=_MOST)]
 Amount = Annotated[float, Meta(ge=0, le=_MOST)]
 Text = Annotated[str, Meta(min_length=1)]
@@ -119,7 +120,7 @@ class StoreSettings(Section, frozen=True):
     """
 
     kind: StoreKind = StoreKind.SQLITE
-    path: Annotated[Path | None, about("Left out: state.db or tasks in the data folder.")] = None
+    path: Path | None = None
     url: str | None = None
     password: str | None = None
     schema: str = "openclaw_a2a"
@@ -257,9 +258,7 @@ class RetentionSettings(Section, frozen=True):
     """What is forgotten, and when."""
 
     ended_seconds: Annotated[Seconds, about("Age at which ended tasks are deleted.")] = 2_592_000
-    keep_ended: Annotated[int, Meta(ge=0, le=_MOST, description="Most ended tasks kept.")] = (
-        1_000_000
-    )
+    keep_ended: Annotated[CountOrZero, about("Most ended tasks kept.")] = 1_000_000
     message_seconds: Annotated[
         Amount,
         about("How long message ids are known; 0: not at all, all messages are new (no replicas)."),
@@ -391,9 +390,7 @@ class PolicyRuleSettings(Section, frozen=True):
     skills: Annotated[
         tuple[Text, ...], about("Skills that the message names in its metadata, or patterns.")
     ] = ()
-    min_bytes: Annotated[
-        int, Meta(ge=0, le=_MOST, description="Only messages of at least this size.")
-    ] = 0
+    min_bytes: Annotated[CountOrZero, about("Only messages of at least this size.")] = 0
     hours: Annotated[
         str,
         Meta(pattern=r"^((?:[01]?[0-9]|2[0-3])-(?:[01]?[0-9]|2[0-4]))?$"),

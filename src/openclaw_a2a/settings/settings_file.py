@@ -10,7 +10,7 @@ import pyjson5
 
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import is_list, is_object, object_at
+from openclaw_a2a.model.validation import as_list, as_object, is_list, is_object, object_at
 from openclaw_a2a.settings.files import write_private_file
 from openclaw_a2a.settings.sources import user_file
 
@@ -234,7 +234,7 @@ def plan_target_removal(path: Path, alias: str) -> FileChange | None:
     text = read_text(path)
     values = parse_json5(text or "")
     targets = _targets_of(values)
-    aliases = [one.get("alias") if is_object(one) else None for one in targets]
+    aliases = [as_object(one).get("alias") for one in targets]
     found = [n for n, one in enumerate(aliases) if isinstance(one, str) and one.strip() == alias]
     if text is None or len(found) != 1:
         return None
@@ -273,8 +273,7 @@ def _with_target(text: str, entry: str) -> str:
 
 
 def _targets_of(values: Json) -> list[Json]:
-    targets = object_at(values, "outbound").get("targets") if is_object(values) else None
-    return targets if is_list(targets) else []
+    return as_list(object_at(as_object(values), "outbound").get("targets"))
 
 
 def _with_targets(values: Json, targets: list[Json]) -> JsonObject | None:

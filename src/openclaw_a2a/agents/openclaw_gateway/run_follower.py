@@ -192,7 +192,7 @@ class RunFollower:
         self._boot_id: str | None = None
         """The gateway process in which the run was started; None when that is unknown."""
         self._is_restart_noted = False
-        self.operator_approvals: set[str] = set()
+        self._operator_approvals: set[str] = set()
         """The approvals that the operator decides; the caller knows that it waits for them."""
 
     @property
@@ -490,7 +490,7 @@ class RunFollower:
             approval = decode_as(ApprovalRequest, item.payload)
             return () if approval is None else await self._handle_approval(approval)
         decision = decode_as(ApprovalResolved, item.payload)
-        is_known = decision is not None and decision.id in self.operator_approvals
+        is_known = decision is not None and decision.id in self._operator_approvals
         if decision is None or not is_known or decision.resolved_by is None:
             return ()
         how = "allowed" if decision.decision.startswith("allow") else "denied"
@@ -498,7 +498,7 @@ class RunFollower:
 
     async def _handle_approval(self, approval: ApprovalRequest) -> Sequence[AgentEvent]:
         # It arrives as an event and again from `_pending_input` after each reconnect.
-        if approval.id in self.operator_approvals:
+        if approval.id in self._operator_approvals:
             return ()
         if self._request.may_approve:
             return await self._pause("approval", approval.id, approval_question(approval))
@@ -506,7 +506,7 @@ class RunFollower:
 
     def await_operator(self, approval: ApprovalRequest) -> Note:
         """The run waits for the operator: the note for the caller, which may not approve."""
-        self.operator_approvals.add(approval.id)
+        self._operator_approvals.add(approval.id)
         wanted = approval.request
         self._connection.runs.record_approval(approval.id, wanted.cwd or "")
         log.info(
