@@ -11,8 +11,8 @@ import asyncio
 import msgspec
 
 from openclaw_a2a.ports import RecentHead, TaskMatches, TaskSearch
-from openclaw_a2a.store.columns import CODE_OF
-from openclaw_a2a.store.postgres.task_reader import HEAD_COLUMNS, PostgresTaskReader
+from openclaw_a2a.store.columns import CODE_OF, HEAD_COLUMNS
+from openclaw_a2a.store.postgres.task_reader import PostgresTaskReader
 
 _WINDOW = 200_000
 _LAST = 2**62
