@@ -271,7 +271,7 @@ class WriteLink:
         return await connection.fetchval(_TAKE, *values)
 
     async def _register_again(self, connection: Session) -> None:
-        """Our work is another gateway's now; fences tell the runs that still write here."""
+        """Add a new row: another gateway has our work, and fences refuse our former runs."""
         name, instance, renames = self.name, self.instance, self.renames
         if self.lease is not None:
             renames += 1

@@ -1,8 +1,9 @@
 """The SQLite store: the default, durable and fast on one machine."""
 
+from functools import partial
 from pathlib import Path
 
-from openclaw_a2a.ports import Store, TaskMatches, TaskSearch
+from openclaw_a2a.ports import Store
 from openclaw_a2a.store import commands
 from openclaw_a2a.store.rules import ReportUpgrade
 from openclaw_a2a.store.sqlite import records, tasks
@@ -40,7 +41,4 @@ class SqliteStore(SqliteDatabase, Store):
         self.deliveries = SqliteDeliveryStore(self)
         self.records = SqliteRecordStore(self)
         self.logs = SqliteLogStore(self)
-
-    async def search_tasks(self, search: TaskSearch) -> TaskMatches:
-        """Tasks whose stored form holds the text."""
-        return await search_tasks(self.path, search)
+        self.search_tasks = partial(search_tasks, self.path)

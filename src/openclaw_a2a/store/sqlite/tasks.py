@@ -1,4 +1,4 @@
-"""The task store over SQLite, with its rarer writes: claims, renewals, deletions.
+"""The task store over SQLite, with its rarer writes: claims and deletions.
 
 They work on the tables, so they flush what the transaction has collected first.
 """
