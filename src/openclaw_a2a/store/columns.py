@@ -1,10 +1,11 @@
-"""The column values that the SQL stores share: the codes of states, and the row of a run.
+"""What the SQL stores share: codes of states, columns of tasks, deliveries and runs.
 
 The numbers are stored, in files and databases that exist: never change one. `db move` copies them
 from one kind of store to the other as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from openclaw_a2a.model.delivery import DeliveryState
 from openclaw_a2a.model.ids import OwnerId
 from openclaw_a2a.model.message import JsonStruct, Message
-from openclaw_a2a.model.records import RunOptions, RunRecord
+from openclaw_a2a.model.records import RunOptions, RunRecord, TaskHead
 from openclaw_a2a.model.task import TERMINAL, TaskState
 from openclaw_a2a.model.turn import Binding, Scope
 
@@ -39,7 +40,39 @@ DELIVERY_CODE_OF = {
     DeliveryState.SKIPPED: 3,
 }
 DELIVERY_STATE_OF = {code: state for state, code in DELIVERY_CODE_OF.items()}
+DELIVERY_COLUMNS = """
+  d.id, d.kind, d.task, d.body, d.cursor, d.next_at, d.created_at, d.updated_at, d.state,
+  d.attempts, d.reason"""
+"""The columns of a delivery `d`: its fields in their order."""
+# A task that is not stored may be about to be created. The terminal states are 3, 4, 5 and 7.
+IS_UNFINISHED = """d.state <> 2
+  AND (d.state = 1 OR t.id IS NULL OR t.state NOT IN (3, 4, 5, 7) OR d.cursor < t.sequence)"""
+"""True for a delivery `d` that has, or may yet get, something to send; `t` is its task, if any."""
 TERMINAL_CODES = frozenset(code for code, state in STATE_OF.items() if state in TERMINAL)
+
+
+HEAD_COLUMNS = """
+  t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at, t.sequence,
+  t.binding"""
+"""The columns of a task `t` with which a row for `decode_head` begins."""
+
+_binding_decoder = msgspec.json.Decoder(Binding)
+
+
+def decode_head(row: Sequence[Any], decode_time: Callable[[Any], datetime]) -> TaskHead:
+    """The head of a task. Raises: what `UNREADABLE` lists."""
+    _, task_id, principal, account, context_id, state, status_at, created_at, *rest = row
+    sequence, binding = rest[:2]
+    return TaskHead(
+        task_id,
+        Scope(principal, account),
+        context_id,
+        STATE_OF[state],
+        decode_time(status_at),
+        decode_time(created_at),
+        sequence,
+        None if binding is None else _binding_decoder.decode(binding),
+    )
 
 
 class RunInput(JsonStruct, frozen=True):

@@ -12,12 +12,14 @@ events and messages alone.
 
 import hashlib
 import re
+import secrets
 from collections.abc import Callable, Iterator
 from itertools import islice
 
 import msgspec
 
 from openclaw_a2a.model.errors import CorruptRecord
+from openclaw_a2a.model.records import StoredTask, TaskOutline
 
 LARGE_BYTES = 32 * 1024
 """A string of this size is stored by itself; JSON that is smaller is stored as it is."""
@@ -27,6 +29,8 @@ MARK = 0
 
 Reference = tuple[int, bytes]
 """Where a content belongs in the row without it, and its hash."""
+_OUTLINE_MARK = b"content-%b-" % secrets.token_hex(16).encode()
+"""Of this process: a peer does not know it, so no text of a peer is taken for a mark."""
 _encode = msgspec.msgpack.encode
 _decoder = msgspec.msgpack.Decoder(tuple[list[Reference], bytes])
 
@@ -50,17 +54,18 @@ def digest_of(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def replace_large_strings(body: bytes, store: Callable[[bytes], bytes | None]) -> bytes:
+def replace_large_strings(body: bytes, keep: Callable[[bytes, bytes], bool]) -> bytes:
     """The body with references in place of large strings.
 
-    `store` keeps a string and gives its hash; None leaves the string where it is.
+    `keep` is called with the hash and the string; False leaves the string where it is.
     """
     references: list[Reference] = []
     rest: list[bytes] = []
     end = size = 0
     for first, last in find_large_strings(body):
-        digest = store(body[first:last])
-        if digest is not None:
+        content = body[first:last]
+        digest = digest_of(content)
+        if keep(digest, content):
             rest.append(body[end:first])
             size += first - end
             references.append((size, digest))
@@ -103,3 +108,13 @@ def list_references(body: bytes) -> list[bytes]:
 
     restore(body, note)
     return digests
+
+
+def mark_contents(body: bytes) -> bytes:
+    """A row with marks in place of what it refers to, for `make_outline`. Raises: CorruptRecord."""
+    return restore(body, lambda digest: _OUTLINE_MARK + digest.hex().encode())
+
+
+def make_outline(stored: StoredTask) -> TaskOutline:
+    """The outline of a task whose rows went through `mark_contents`."""
+    return TaskOutline(stored, _OUTLINE_MARK, 2 * hashlib.sha256().digest_size)

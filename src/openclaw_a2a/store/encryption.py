@@ -43,7 +43,8 @@ _MARK = b"\x00e1"
 _ID_BYTES, _NONCE_BYTES = 4, 12
 _HEAD_BYTES = len(_MARK) + _ID_BYTES + _NONCE_BYTES
 _PAGE = 500
-_CHECK_KIND, _CHECK_ID = "encryption", "check"
+_CHECK = Record("encryption", "check", b"{}", datetime.max.replace(tzinfo=UTC))
+"""Stored encrypted, so that a start notices a wrong key before anything is written with it."""
 _SETTING = "security.encryption.keys"
 
 
@@ -78,13 +79,12 @@ class _Key:
 
 
 class MissingKey(Exception):
-    """No configured key decrypts a body; `key_id` names the one that would."""
+    """No configured key decrypts a body."""
 
     def __init__(self, key_id: str) -> None:
         super().__init__(
             f"it is encrypted with the key {key_id}, which is not among {_SETTING}; add it there"
         )
-        self.key_id = key_id
 
 
 class BodyCipher:
@@ -121,7 +121,7 @@ def _record_name(kind: str, record_id: str) -> bytes:
 
 async def check_no_key_needed(store: Store) -> None:
     """Raises SettingsInvalid when a store was encrypted and no key is set."""
-    record = await store.records.read_record(_CHECK_KIND, _CHECK_ID)
+    record = await store.records.read_record(_CHECK.kind, _CHECK.id)
     if record is not None:
         raise SettingsInvalid(
             f"the store is encrypted and {_SETTING} is not set; set it to the key that it was "
@@ -312,13 +312,12 @@ class EncryptedStore(Store):
         """
         await self._inner.open()
         try:
-            # The check tells a wrong key before anything is written with it.
-            known = await self._records.read_record(_CHECK_KIND, _CHECK_ID)
+            known = await self._records.read_record(_CHECK.kind, _CHECK.id)
             count = await self._deliveries.rotate()
             if known is None or count:
                 log.info("store.encrypted", deliveries=count)
-            stored = self._records.encrypt(_check_record())
-            if await self._inner.records.read_record(_CHECK_KIND, _CHECK_ID) != stored:
+            stored = self._records.encrypt(_CHECK)
+            if await self._inner.records.read_record(_CHECK.kind, _CHECK.id) != stored:
                 await self._inner.records.put_record(stored)
         except BaseException:
             await self._inner.close()
@@ -327,7 +326,3 @@ class EncryptedStore(Store):
     async def close(self) -> None:
         """Close the store."""
         await self._inner.close()
-
-
-def _check_record() -> Record:
-    return Record(_CHECK_KIND, _CHECK_ID, b"{}", datetime.max.replace(tzinfo=UTC))

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -22,7 +22,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import MessageId, RunId, TaskId
 from openclaw_a2a.model.records import RunRecord
-from openclaw_a2a.ports import Commit, MessageKey, Record, Retention, TaskKey
+from openclaw_a2a.ports import Commit, MessageKey, PurgeResult, Record, Retention, TaskKey
 from openclaw_a2a.settings.files import folder_is_open
 
 log = get_logger(__name__)
@@ -36,6 +36,9 @@ MIN_FREE_BYTES = 1024 * 1024
 PROBE_BYTES = 64 * 1024
 """How much is written to see whether a store that failed takes writes again: what an ordinary
 message needs. Less could fit into space that the files have already."""
+
+PURGE_BATCH = 100
+"""How many tasks or messages one write of a purge examines at most."""
 
 ReportUpgrade = Callable[[str, int], None]
 """Called with the path of a store whose schema was upgraded, and the number of steps."""
@@ -55,6 +58,8 @@ class _Fenced(Protocol):
 
 Run = TypeVar("Run", bound=_Fenced)
 ExaminedTask = TypeVar("ExaminedTask", bound=tuple[Any, ...])
+Row = TypeVar("Row", bound=Sequence[Any])
+Decoded = TypeVar("Decoded")
 
 
 def message_key(run: RunRecord) -> MessageKey:
@@ -131,6 +136,32 @@ def choose_purgeable(
     return purged, TaskKey(examined[-1][0], examined[-1][1])
 
 
+async def purge_in_batches(
+    retention: Retention,
+    *,
+    purge_tasks: Callable[[Retention], Awaitable[PurgeResult]],
+    purge_messages: Callable[[], Awaitable[int]],
+    purge_records: Callable[[], Awaitable[int]],
+) -> PurgeResult:
+    """Purge with writes of at most PURGE_BATCH rows: a backlog does not hold up other writes."""
+    count, after = 0, retention.after
+    for start in range(0, retention.limit, PURGE_BATCH):
+        limit = min(PURGE_BATCH, retention.limit - start)
+        purged = await purge_tasks(msgspec.structs.replace(retention, limit=limit, after=after))
+        count, after = count + purged.count, purged.next_after
+        if after is None:
+            break
+    messages, records = await _repeat(purge_messages), await _repeat(purge_records)
+    return PurgeResult(count, after, messages, records)
+
+
+async def _repeat(purge_batch: Callable[[], Awaitable[int]]) -> int:
+    total = 0
+    while (deleted := await purge_batch()) == PURGE_BATCH:
+        total += deleted
+    return total + deleted
+
+
 def no_task(task_id: TaskId) -> TaskNotFound:
     """A delivery for a task that is not stored."""
     return TaskNotFound(f"task not found: there is no task {task_id}")
@@ -140,6 +171,19 @@ def no_task(task_id: TaskId) -> TaskNotFound:
 def report_damage(store: str, what: str, name: str, reason: str) -> None:
     """Log a damaged row or file; once, however often a client asks for it."""
     log.error("store.record_damaged", store=store, what=what, id=name, reason=reason)
+
+
+def decode_rows(
+    store: str, what: str, decode: Callable[[Row], Decoded], rows: Iterable[Row]
+) -> list[Decoded]:
+    """What the rows hold; damaged ones are reported, by their first column, and left out."""
+    decoded: list[Decoded] = []
+    for row in rows:
+        try:
+            decoded.append(decode(row))
+        except UNREADABLE as error:
+            report_damage(store, what, str(row[0]), f"{type(error).__name__}: {error}")
+    return decoded
 
 
 def damaged_task(store: str, task_id: TaskId, reason: BaseException | str) -> CorruptRecord:

@@ -102,7 +102,7 @@ LARGE_TEXT = b"x" * LARGE_BYTES
 LARGE_BODY = replace_large_strings(
     b'{"id":"t-9","contextId":"c","status":{"state":"TASK_STATE_WORKING"},"metadata":{"a":"%b"}}'
     % LARGE_TEXT,
-    digest_of,
+    lambda _digest, _content: True,
 )
 _FILL_LARGE = (
     """

@@ -20,8 +20,8 @@ from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.records import Entry
 from openclaw_a2a.ports import Submission
-from openclaw_a2a.store.contents import LARGE_BYTES
-from openclaw_a2a.store.sqlite.contents import MARK, restore, spill
+from openclaw_a2a.store.contents import LARGE_BYTES, MARK, restore
+from openclaw_a2a.store.sqlite.contents import spill
 from openclaw_a2a.store.sqlite.store import SqliteStore
 
 TASK = TaskId("t-1")

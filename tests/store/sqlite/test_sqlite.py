@@ -38,7 +38,7 @@ from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Accepted, LogAppend, Record, Retention, TaskKey, TaskQuery
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.group_writer import MAX_GROUP
-from openclaw_a2a.store.sqlite import logs, migrate, task_lists, tasks
+from openclaw_a2a.store.sqlite import migrate, records, task_lists, tasks
 from openclaw_a2a.store.sqlite.store import SqliteStore
 from openclaw_a2a.store.sqlite.transaction import MAX_TASKS
 
@@ -431,7 +431,7 @@ async def test_finding_tasks_to_purge_scans_no_table(
     ]
 
 
-@pytest.mark.parametrize("statement", [logs.SELECT_OPEN_PAGE, logs.SELECT_PAGE])
+@pytest.mark.parametrize("statement", [records.SELECT_OPEN_LOGS, records.SELECT_LOGS])
 async def test_a_page_of_logs_reads_no_more_rows_than_it_returns(
     store: SqliteStore, path: Path, statement: str
 ) -> None:

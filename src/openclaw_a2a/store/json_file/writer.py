@@ -335,14 +335,12 @@ def _load_records(folder: RecordFolder, contents: ContentFolder, state: MemorySt
 
 def read_record(folder: RecordFolder, contents: ContentFolder, name: str) -> TaskRow:
     """The task of a record file, with its large strings. Raises: BadRecord, OSError."""
-    row = parse_record(*folder.read(name), partial(_restore, contents, name))
+    row = parse_record(
+        *folder.read(name), lambda body, mark: restore_strings(body, mark, contents.read(name))
+    )
     if record_file_name(row.head.id) != name:
         raise BadRecord(f"the file is not named for its task {row.head.id!r}")
     return row
-
-
-def _restore(contents: ContentFolder, name: str, body: bytes, mark_name: str) -> bytes:
-    return restore_strings(body, mark_name, contents.read(name))
 
 
 def _replay_log(folder: RecordFolder, contents: ContentFolder, state: MemoryState) -> set[TaskId]:

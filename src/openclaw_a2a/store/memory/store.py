@@ -94,9 +94,7 @@ class StateTaskStore(StatePart, TaskWrites):
     async def measure_task(self, scope: Scope | None, task_id: TaskId) -> MeasuredTask | None:
         self.state.check_readable(task_id)
         task = self.state.find_task(scope, task_id)
-        if task is None:
-            return None
-        return MeasuredTask(task.head, task.size)
+        return None if task is None else MeasuredTask(task.head, task.size)
 
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
         task = self.state.tasks.get(task_id)

@@ -27,9 +27,9 @@ DEFAULT_SCHEMA = "openclaw_a2a"
 OLDEST_SERVER = 14
 
 CONNECT_WAIT_S = 10.0
-STATEMENT_S = 30.0
+_STATEMENT_S = 30
 """How long the server works on a statement before it gives up."""
-_ANSWER_S = STATEMENT_S + 10.0
+_ANSWER_S = _STATEMENT_S + 10.0
 """How long an answer is waited for: a server that vanished sends none."""
 
 LOST: tuple[type[BaseException], ...] = (
@@ -53,11 +53,10 @@ LOST: tuple[type[BaseException], ...] = (
 # the lock on the store; otherwise a gateway on another machine would wait for hours. One that hears
 # nothing because there is nothing to write must not end it. What is acknowledged is durable, also
 # where the server or the role is set to take that lightly.
-_SESSION = """
-SET search_path TO {schema};
-SET statement_timeout TO {statement_ms};
-SET lock_timeout TO {lock_ms};
-SET idle_in_transaction_session_timeout TO {idle_ms};
+_SESSION = f"""
+SET statement_timeout TO '{_STATEMENT_S}s';
+SET lock_timeout TO '{_STATEMENT_S}s';
+SET idle_in_transaction_session_timeout TO '{2 * _STATEMENT_S}s';
 SET idle_session_timeout TO 0;
 SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off';
@@ -160,15 +159,7 @@ class Address(msgspec.Struct, frozen=True):
     async def prepare(self, connection: Session) -> None:
         """Set the session up; for the connections of a pool, too."""
         # By statements, not in the startup message: poolers refuse settings that they do not know.
-        milliseconds = int(STATEMENT_S * 1000)
-        await connection.execute(
-            _SESSION.format(
-                schema=quote_name(self.schema),
-                statement_ms=milliseconds,
-                lock_ms=milliseconds,
-                idle_ms=2 * milliseconds,
-            )
-        )
+        await connection.execute(f"SET search_path TO {quote_name(self.schema)}; {_SESSION}")
 
     async def _check_server(self, connection: Session) -> None:
         version = connection.get_server_version().major
@@ -266,7 +257,7 @@ _SENTENCES: tuple[tuple[Any, str], ...] = (
 """The first that fits; errors of TLS and of time are errors of the system, too."""
 
 
-async def retry(
+async def retry_for(
     work: Callable[[], Awaitable[Result]],
     errors: tuple[type[BaseException], ...],
     backoff: Backoff,

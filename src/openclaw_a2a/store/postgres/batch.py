@@ -30,7 +30,7 @@ from openclaw_a2a.ports import (
     Submission,
 )
 from openclaw_a2a.store import commands, rules
-from openclaw_a2a.store.contents import LARGE_BYTES, digest_of, replace_large_strings
+from openclaw_a2a.store.contents import LARGE_BYTES, replace_large_strings
 
 ANY = -2
 """Instead of a stored version: whatever is stored is replaced."""
@@ -296,10 +296,9 @@ class Batch:
                 run.is_ended = True
 
     def _keep_contents(self, task_id: TaskId, body: bytes) -> bytes:
-        def keep(content: bytes) -> bytes:
-            digest = digest_of(content)
+        def keep(digest: bytes, content: bytes) -> bool:
             self.contents[task_id, digest] = content
-            return digest
+            return True
 
         return replace_large_strings(body, keep)
 
@@ -308,12 +307,9 @@ class Batch:
 
         A run never has contents of its own: it goes first.
         """
-
-        def find(content: bytes) -> bytes | None:
-            digest = digest_of(content)
-            return digest if (task_id, digest) in self.contents else None
-
-        return replace_large_strings(body, find) if self.contents else body
+        if not self.contents:
+            return body
+        return replace_large_strings(body, lambda digest, _: (task_id, digest) in self.contents)
 
     def _clear_resume(self, task_id: TaskId) -> None:
         task = self.tasks.get(task_id)

@@ -1,4 +1,4 @@
-"""Tells the other replicas which tasks and logs changed, and hears it from them.
+"""Notifications between replicas: which tasks and logs changed, and what one asks of another.
 
 Notifications have a connection of their own and are sent after the commit: commits that notify wait
 for each other on one lock of the whole server. When it is idle a change is sent at once; while one
@@ -44,7 +44,7 @@ _NOTIFY = "SELECT pg_notify(channel, $1) FROM unnest($2::text[]) AS channel"
 
 
 def channel_of(replica: OwnerId) -> str:
-    """The channel of a replica."""
+    """The channel on which a replica listens."""
     return f"openclaw_a2a_{replica}"
 
 
@@ -81,23 +81,23 @@ class ChangeFeed:
         self._wake.set()
 
     def set_others(self, names: Iterable[OwnerId]) -> None:
-        """Who is to be told."""
+        """Notify these replicas from now on."""
         self._others = tuple(channel_of(name) for name in names)
 
     def publish(self, tasks: Iterable[TaskId], logs: Iterable[tuple[str, str]] = ()) -> None:
-        """Tell the others that these tasks and logs changed; call after the commit."""
+        """Notify the others that these tasks and logs changed; call after the commit."""
         if self._others:
             self._changed.update(dict.fromkeys(tasks))
             self._changed_logs.update(dict.fromkeys([f"{kind}/{name}" for kind, name in logs]))
             self._wake.set()
 
     def send(self, receiver: OwnerId, payload: str) -> None:
-        """Tell one replica something."""
+        """Send a payload to one replica."""
         self._messages.append((channel_of(receiver), payload))
         self._wake.set()
 
-    def tell_others(self, payload: str) -> None:
-        """Tell every other replica something."""
+    def send_to_others(self, payload: str) -> None:
+        """Send a payload to every other replica."""
         self._messages += [(channel, payload) for channel in self._others]
         self._wake.set()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
+from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.store.postgres.address import (
     CONNECT_WAIT_S,
@@ -14,12 +14,12 @@ from openclaw_a2a.store.postgres.address import (
     DatabaseRow,
     Session,
     driver,
-    retry,
+    retry_for,
 )
 from openclaw_a2a.store.postgres.link import WriteLink
 from openclaw_a2a.store.postgres.replicas import PostgresReplicas
 from openclaw_a2a.store.postgres.writer import PostgresWriter
-from openclaw_a2a.store.rules import UNREADABLE, Lease, ReportUpgrade, report_damage, store_closed
+from openclaw_a2a.store.rules import Lease, ReportUpgrade, decode_rows, store_closed
 from openclaw_a2a.store.sqlite.migrate import Migration
 
 _READ_HOLD_S = 10.0
@@ -121,7 +121,7 @@ class PostgresDatabase:
         """The rows of a query on committed data. Raises: StoreUnavailable."""
         try:
             # A read changes nothing: it is simply done again, on another connection.
-            return await retry(
+            return await retry_for(
                 lambda: self._fetch_once(statement, values),
                 _REPEATED,
                 _RETRY,
@@ -167,14 +167,7 @@ class PostgresPart:
         self, what: str, decode: Callable[[DatabaseRow], Decoded], rows: Iterable[DatabaseRow]
     ) -> list[Decoded]:
         """What the rows hold; damaged ones are reported, by their first column, and left out."""
-        decoded: list[Decoded] = []
-        for row in rows:
-            try:
-                decoded.append(decode(row))
-            except (*UNREADABLE, GatewayError) as error:
-                reason = f"{type(error).__name__}: {error}"
-                report_damage(self._database.name, what, str(row[0]), reason)
-        return decoded
+        return decode_rows(self._database.name, what, decode, rows)
 
 
 def scope_values(scope: Scope | None) -> tuple[str | None, str | None]:

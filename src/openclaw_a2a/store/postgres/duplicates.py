@@ -29,7 +29,7 @@ class _Group:
 class DuplicateLookup:
     """Finds idempotency records. One query is under way at a time.
 
-    The first caller of a group makes its query; there is no task of its own.
+    The first caller of a group makes its query; no background task does.
     """
 
     def __init__(self, fetch: Fetch) -> None:
@@ -58,7 +58,7 @@ class DuplicateLookup:
                 raise group.error
             if group.rows is not None:
                 return group.rows.get(key)
-            # Whoever made the query was cancelled: it is made again by one of the others.
+            # The caller that made the query was cancelled: another one makes it again.
 
     async def _lead(self, group: _Group) -> None:
         try:

@@ -10,6 +10,7 @@ is not left behind without a word.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ import msgspec
 
 from openclaw_a2a.model.errors import StoreLocked, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.model.records import Entry, encode_json
+from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.ports import MessageKey
 from openclaw_a2a.store.columns import CODE_OF
 from openclaw_a2a.store.commands import ChangeTask, Submit
-from openclaw_a2a.store.contents import digest_of, replace_large_strings
+from openclaw_a2a.store.contents import replace_large_strings
 from openclaw_a2a.store.json_file.contents import ContentFolder
 from openclaw_a2a.store.json_file.log_files import LOG_FILES, LogFolder, log_file_name
 from openclaw_a2a.store.json_file.record_files import (
@@ -49,7 +50,7 @@ SourceRow = tuple[Any, ...]
 SourceRows = tuple[str, Iterable[SourceRow]]
 """The name of a table, and some of its rows, with values as SQLite has them."""
 ReportProblem = Callable[[str], None]
-"""Is told what an objective file has that the gateway, too, does not read."""
+"""Called with what an objective file has that the gateway, too, does not read."""
 
 
 class JsonFileSource:
@@ -132,10 +133,6 @@ class JsonFileSource:
         # In the order in which a json-file store lists them.
         self._keys.sort()
 
-    def _read_task(self, task_id: TaskId) -> TaskRow:
-        known = self._state.tasks.get(task_id)
-        return known or self._read_record(record_file_name(task_id))
-
     def _read_record(self, name: str) -> TaskRow:
         try:
             return read_record(self._folder, self._contents, name)
@@ -171,7 +168,8 @@ class JsonFileSource:
         with_deliveries = {one.task_id for one in self._state.deliveries.values()}
         page, size = _Page(), 0
         for number, (_, task_id) in enumerate(self._keys, start=1):
-            row = self._read_task(task_id)
+            name = record_file_name(task_id)
+            row = self._state.tasks.get(task_id) or self._read_record(name)
             sequences = [entry.sequence for entry in row.entries]
             is_whole = sequences == list(range(1, row.head.sequence + 1))
             if not is_whole and task_id in with_deliveries:
@@ -208,7 +206,7 @@ class JsonFileSource:
 
 
 class _Page:
-    """SourceRows of some tasks."""
+    """The rows of some tasks."""
 
     def __init__(self) -> None:
         self.tasks: list[SourceRow] = []
@@ -220,16 +218,16 @@ class _Page:
         """Add a task; about how many bytes it has."""
         contents: dict[bytes, bytes] = {}
 
-        def spill(body: bytes) -> bytes:
-            def keep(content: bytes) -> bytes:
-                digest = digest_of(content)
-                contents[digest] = content
-                return digest
+        def keep(digest: bytes, content: bytes) -> bool:
+            contents[digest] = content
+            return True
 
-            return replace_large_strings(body, keep)
-
+        spill = partial(replace_large_strings, keep=keep)
         head = row.head
-        events = [_event_row(number, one, spill, sequences) for one in row.entries]
+        events = [
+            (number, _renumber(sequences, one.sequence), CODE_OF[one.state], spill(one.body))
+            for one in row.entries
+        ]
         names = (number, head.id, head.scope.principal, head.scope.account, head.context_id)
         times = (to_microseconds(head.status_at), to_microseconds(head.created_at))
         binding = None if head.binding is None else encode_json(head.binding)
@@ -247,13 +245,6 @@ class _Page:
         yield "snapshot", self._snapshots
         yield "event", self._events
         yield "content", self._contents
-
-
-def _event_row(
-    number: int, entry: Entry, spill: Callable[[bytes], bytes], sequences: list[int] | None
-) -> SourceRow:
-    sequence = _renumber(sequences, entry.sequence)
-    return number, sequence, CODE_OF[entry.state], spill(entry.body)
 
 
 def _message_row(key: MessageKey, row: MessageRow) -> SourceRow:

@@ -27,7 +27,7 @@ from zlib import crc32
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import GatewayError, StoreLocked, StoreUnavailable
-from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver, retry
+from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver, retry_for
 from openclaw_a2a.store.postgres.migrate import upgrade
 from openclaw_a2a.store.rules import Lease, store_closed
 from openclaw_a2a.store.sqlite.migrate import Migration
@@ -271,7 +271,7 @@ class WriteLink:
         return await connection.fetchval(_TAKE, *values)
 
     async def _register_again(self, connection: Session) -> None:
-        """Our work is another gateway's now; fences tell the runs that still write here."""
+        """Add a new row: another gateway has our work, and fences refuse our former runs."""
         name, instance, renames = self.name, self.instance, self.renames
         if self.lease is not None:
             renames += 1
@@ -303,7 +303,9 @@ class WriteLink:
         """Raises: StoreLocked."""
         # The server needs a moment to notice that a gateway is gone, which may just have been
         # killed and started again.
-        await retry(lambda: self.lock(connection), (StoreLocked,), _RETRY, within_s=STORE_WAIT_S)
+        await retry_for(
+            lambda: self.lock(connection), (StoreLocked,), _RETRY, within_s=STORE_WAIT_S
+        )
 
     async def lock(self, connection: Session) -> None:
         """Raises: StoreLocked."""

@@ -17,7 +17,7 @@ from importlib import metadata
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import SchemaTooNew, StoreUnavailable
-from openclaw_a2a.store.postgres.address import Address, Session, driver, quote_name, retry
+from openclaw_a2a.store.postgres.address import Address, Session, driver, quote_name, retry_for
 from openclaw_a2a.store.sqlite.migrate import Migration, load_migrations
 
 _PACKAGE = "openclaw_a2a.store.postgres"
@@ -115,7 +115,7 @@ async def _apply_between_others(connection: Session, applied: Sequence[Migration
 
     errors = (driver.LockNotAvailableError, driver.DeadlockDetectedError)
     work = partial(_apply, connection, applied)
-    await retry(work, errors, _RETRY, within_s=_APPLY_S, on_wait=report)
+    await retry_for(work, errors, _RETRY, within_s=_APPLY_S, on_wait=report)
 
 
 async def _apply(connection: Session, applied: Sequence[Migration]) -> None:

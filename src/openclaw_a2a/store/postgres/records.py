@@ -8,7 +8,12 @@ from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import DeliveryPage, LogAppend, LogHead, LogLine, Record, StoredLog
-from openclaw_a2a.store.columns import DELIVERY_CODE_OF, DELIVERY_STATE_OF
+from openclaw_a2a.store.columns import (
+    DELIVERY_CODE_OF,
+    DELIVERY_COLUMNS,
+    DELIVERY_STATE_OF,
+    IS_UNFINISHED,
+)
 from openclaw_a2a.store.commands import DeliveryWrites, RecordWrites
 from openclaw_a2a.store.postgres.address import DatabaseRow, Session
 from openclaw_a2a.store.postgres.batch import AppendLog, DeleteLog
@@ -16,10 +21,7 @@ from openclaw_a2a.store.postgres.database import PostgresPart, scope_values
 from openclaw_a2a.store.postgres.stored_text import shown_id, stored_id
 from openclaw_a2a.store.rules import report_damage
 
-_SELECT_DELIVERY = """
-SELECT d.id, d.kind, d.task, d.body, d.cursor, d.next_at, d.created_at, d.updated_at, d.state,
-  d.attempts, d.reason
-FROM delivery d"""
+_SELECT_DELIVERY = f"SELECT {DELIVERY_COLUMNS} FROM delivery d"
 _IN_SCOPE = """($2::text IS NULL OR EXISTS (
   SELECT FROM task t WHERE t.id = d.task AND t.principal = $2 AND t.account = $3))"""
 _IF_OWNED = "($4::text IS NULL OR d.owner = $4)"
@@ -29,25 +31,19 @@ _READ_OF_TASK = f"""
 _READ_IN_STATE = f"""
 {_SELECT_DELIVERY} WHERE d.state = $1 AND d.state <> 0 AND d.id > $2 ORDER BY d.id LIMIT $3"""
 _READ_IDLE = f"{_SELECT_DELIVERY} WHERE d.state = $1 AND d.id > $2 ORDER BY d.id LIMIT $3"
-# A task that is not stored may be about to be created. The terminal states are 3, 4, 5 and 7.
 # Most are finished: the window bounds how many of those one query passes over.
-_READ_UNFINISHED = """
-SELECT d.id, d.kind, d.task, d.body, d.cursor, d.next_at, d.created_at, d.updated_at, d.state,
-  d.attempts, d.reason, d.is_edge,
-  d.state <> 2 AND (d.state = 1 OR t.id IS NULL OR t.state NOT IN (3, 4, 5, 7)
-    OR d.cursor < t.sequence) AND ($3::text IS NULL OR d.owner = $3) AS is_unfinished
+_READ_UNFINISHED = f"""
+SELECT {DELIVERY_COLUMNS}, d.is_edge,
+  {IS_UNFINISHED} AND ($3::text IS NULL OR d.owner = $3) AS is_unfinished
 FROM (
-  SELECT *, row_number() OVER (ORDER BY id) = $2 AS is_edge
+  SELECT {DELIVERY_COLUMNS}, d.owner, row_number() OVER (ORDER BY d.id) = $2 AS is_edge
   FROM (
-    SELECT id, kind, task, body, cursor, next_at, created_at, updated_at, state, attempts, reason,
-      owner
-    FROM delivery WHERE id > $1 ORDER BY id LIMIT $2
-  ) w
+    SELECT {DELIVERY_COLUMNS}, d.owner FROM delivery d WHERE d.id > $1 ORDER BY d.id LIMIT $2
+  ) d
 ) d
 LEFT JOIN task t ON t.id = d.task
 WHERE d.is_edge OR $3::text IS NULL OR d.owner = $3
 ORDER BY d.id"""
-
 _REPLACE_BODY = "UPDATE delivery SET body = $3 WHERE id = $1 AND body = $2"
 
 

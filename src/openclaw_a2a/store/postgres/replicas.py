@@ -287,7 +287,7 @@ class PostgresReplicas:
         self._supervisor.run_loop("replica-watch", self._watch())
 
     async def stop(self) -> None:
-        """Stop to listen."""
+        """Stop the background tasks."""
         await self._supervisor.stop()
 
     def check(self) -> None:
@@ -296,7 +296,7 @@ class PostgresReplicas:
             raise StoreUnavailable(f"{name} has ended: {reason}; restart the gateway")
 
     def on_renamed(self) -> None:
-        """This replica was taken for dead."""
+        """Another replica has taken the work of this one, which goes on under a new name."""
         self._counts.lost += 1
         if self._listener is None:
             return
@@ -458,13 +458,13 @@ class PostgresReplicas:
     async def call_takers(self) -> bool:
         is_left = bool(await self._database.fetch(_IS_LEFT))
         if is_left:
-            self.feed.tell_others("w")
+            self.feed.send_to_others("w")
         return is_left
 
     # ---------------------------------------------------------------- deliveries
 
     def note_taken(self, taken: TakenWork) -> None:
-        """This was taken over, which is committed."""
+        """Count and announce what a claim has taken over; call after the commit."""
         self._counts.taken_over += len(taken.replicas)
         for name, label in taken.replicas:
             log.warning("replica.taken_over", replica=name, label=label, by=self.id)
@@ -472,7 +472,7 @@ class PostgresReplicas:
             self._has_taken = True
         if taken.replicas:
             # Runs of agents that only others have, and objectives, are left to those.
-            self.feed.tell_others("w")
+            self.feed.send_to_others("w")
         self._counts.claims += 1
         self._counts.claim_s += taken.claim_s
         for kind, delivery_id in taken.deliveries:

@@ -1,9 +1,9 @@
 """Searches the texts of tasks, a slice at a time, with nothing but what PostgreSQL has.
 
-There is no index of texts: it would need an extension, and it would cost every send, for something
-an operator does now and then. A search compares the stored snapshots of the newest 200,000 tasks,
-and the next one goes on before them. Each slice is a query of its own that takes a moment: the
-connection is free for other reads in between, also where there is only one.
+There is no text index: it would need an extension, and make every send slower for a rare action of
+the operator. A search compares the stored snapshots of the newest 200,000 tasks; the next one
+continues with the tasks before them. Each slice is a short query of its own: in between, the
+connection is free for other reads, also where there is only one.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ import asyncio
 import msgspec
 
 from openclaw_a2a.ports import RecentHead, TaskMatches, TaskSearch
-from openclaw_a2a.store.columns import CODE_OF
-from openclaw_a2a.store.postgres.task_reader import HEAD_COLUMNS, PostgresTaskReader
+from openclaw_a2a.store.columns import CODE_OF, HEAD_COLUMNS
+from openclaw_a2a.store.postgres.task_reader import PostgresTaskReader
 
 _WINDOW = 200_000
 _LAST = 2**62

@@ -424,26 +424,30 @@ def _write_records(statement: Statement, batch: Batch) -> None:
 
 
 def _insert_records(statement: Statement, batch: Batch) -> None:
-    put = [one for one in batch.records.values() if one.row and one.is_put]
+    put = [
+        (one.found, _record_row(one.row))
+        for one in batch.records.values()
+        if one.row and one.is_put
+    ]
     # Numbered together, in their order: the inserts below run in any.
     statement.write_rows(
         "record_order",
         "kind, id",
-        [(one.row.kind, one.row.id) for one in put if one.row],
+        [row[:2] for _, row in put],
         f"SELECT x.kind, x.id, nextval('record_number') AS number FROM {_ROWS} WHERE {_IF_OK}",
     )
-    text = (
+    insert = (
         f"INSERT INTO record ({_RECORD_COLUMNS}, number) SELECT {_RECORD_COLUMNS}, o.number "
         f"FROM {_ROWS} JOIN record_order o USING (kind, id)"
     )
     # A new one has no ON CONFLICT: where another writer was faster, the batch is decided again.
-    new = [_record_row(one.row) for one in put if one.row and one.found == ABSENT]
-    statement.write_rows("new_record", _RECORD_COLUMNS, new, text)
+    new = [row for found, row in put if found == ABSENT]
+    statement.write_rows("new_record", _RECORD_COLUMNS, new, insert)
     statement.write_rows(
         "put_record",
         _RECORD_COLUMNS,
-        [_record_row(one.row) for one in put if one.row and one.found != ABSENT],
-        f"{text} ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body, "
+        [row for found, row in put if found != ABSENT],
+        f"{insert} ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body, "
         "expires_at = excluded.expires_at, version = excluded.version, number = excluded.number",
     )
 

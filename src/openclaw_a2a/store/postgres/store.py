@@ -1,4 +1,4 @@
-"""The PostgreSQL store: for more than one machine, and for people who have a database already."""
+"""The PostgreSQL store: for several machines, and where a database server is there already."""
 
 from openclaw_a2a.ports import Store
 from openclaw_a2a.store.postgres.address import Address

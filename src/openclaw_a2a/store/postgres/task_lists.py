@@ -19,22 +19,23 @@ from openclaw_a2a.ports import (
     TaskPage,
     TaskQuery,
 )
-from openclaw_a2a.store.columns import CODE_OF, STATE_OF
+from openclaw_a2a.store.columns import CODE_OF, HEAD_COLUMNS, STATE_OF
 from openclaw_a2a.store.postgres.address import DatabaseRow
-from openclaw_a2a.store.postgres.task_reader import EVENTS_AT_ONCE, HEAD_COLUMNS, PostgresTaskReader
+from openclaw_a2a.store.postgres.task_reader import EVENTS_AT_ONCE, PostgresTaskReader
 
-_CHOSEN = "($1::text IS NULL OR principal = $1) AND ($2::text IS NULL OR account = $2)"
+_CHOSEN = """($1::text IS NULL OR principal = $1) AND ($2::text IS NULL OR account = $2)
+  AND ($3::smallint[] IS NULL OR state = ANY ($3))"""
 # The callers that have such tasks; the tally names them, so that no scan of all tasks is needed.
 _GROUPS = f"""
 SELECT principal, account, state FROM tally
-WHERE {_CHOSEN} AND ($3::smallint[] IS NULL OR state = ANY ($3))
+WHERE {_CHOSEN}
 GROUP BY principal, account, state HAVING sum(count) > 0"""
 _COUNT_TASKS = f"""
 SELECT coalesce(sum(count), 0)::bigint FROM tally
-WHERE {_CHOSEN} AND ($3::smallint[] IS NULL OR state = ANY ($3))"""
+WHERE {_CHOSEN}"""
 _LIST_RECENT = f"""
 SELECT {HEAD_COLUMNS}, t.resume FROM task t
-WHERE {_CHOSEN} AND ($3::smallint[] IS NULL OR state = ANY ($3))
+WHERE {_CHOSEN}
 ORDER BY t.number DESC LIMIT $4"""
 # OFFSET 0 keeps the planner from going through all tasks in the order of the result instead.
 _LIST_RECENT_OF_FEW = f"""
@@ -62,9 +63,9 @@ _RANGE = """AND t.status_at >= coalesce($4::timestamptz, '-infinity')
   AND (t.status_at, t.id) < (coalesce($5::timestamptz, 'infinity'), $6::text COLLATE "C")"""
 _BY_STATUS = "t.principal = $1 AND t.account = $2 AND t.state = x.state"
 # `task_by_context` has no active tasks: they change too often to be worth their index entries.
-_BY_CONTEXT = """t.principal = $1 AND t.account = $2 AND t.context = $8 AND t.state = x.state
+_BY_CONTEXT = """t.principal = $1 AND t.account = $2 AND t.context = $9 AND t.state = x.state
   AND t.state NOT IN (1, 2)"""
-_ACTIVE_OF_CONTEXT = f"{_BY_STATUS} AND t.context = $8 AND x.state IN (1, 2)"
+_ACTIVE_OF_CONTEXT = f"{_BY_STATUS} AND t.context = $9 AND x.state IN (1, 2)"
 
 
 def _page(*conditions: str) -> str:
@@ -73,15 +74,13 @@ def _page(*conditions: str) -> str:
         "ORDER BY t.status_at DESC, t.id DESC LIMIT $7)"
         for one in conditions
     )
-    large = "CASE WHEN octet_length(s.body) <= coalesce($9::bigint, 9223372036854775807) "
-    context = "" if len(conditions) > 1 else " AND ($8::text IS NULL OR true)"
+    large = "CASE WHEN octet_length(s.body) <= coalesce($8::bigint, 9223372036854775807) "
     return f"""
 SELECT {HEAD_COLUMNS}, s.sequence, {large} THEN s.body END, s.task IS NOT NULL FROM (
   SELECT k.number FROM unnest($3::smallint[]) AS x(state) CROSS JOIN LATERAL ({arms}) k
   ORDER BY k.status_at DESC, k.id DESC LIMIT $7
 ) p
 JOIN task t ON t.number = p.number LEFT JOIN snapshot s ON s.task = t.number
-WHERE true{context}
 ORDER BY t.status_at DESC, t.id DESC"""
 
 
@@ -94,7 +93,7 @@ _COUNT_CONTEXT = f"""
 SELECT (SELECT count(*) FROM unnest($3::smallint[]) AS x(state)
     JOIN task t ON {_BY_CONTEXT} {_SINCE})
   + (SELECT count(*) FROM unnest($3::smallint[]) AS x(state)
-    JOIN task t ON {_ACTIVE_OF_CONTEXT} {_SINCE})""".replace("$8", "$5")
+    JOIN task t ON {_ACTIVE_OF_CONTEXT} {_SINCE})""".replace("$9", "$5")
 
 _LIST_ORPHANS = """
 SELECT t.id FROM (
@@ -114,12 +113,8 @@ class _HasContents(Exception):
 class PostgresTaskLists(PostgresTaskReader):
     """Pages of tasks, and how many there are."""
 
-    # ---------------------------------------------------------------- one task
-
     async def list_orphaned_tasks(self) -> list[TaskId]:
         return [row[0] for row in await self._database.fetch(_LIST_ORPHANS)]
-
-    # ---------------------------------------------------------------- lists
 
     async def list_recent_tasks(
         self, limit: int, chosen: TaskFilter = ALL_TASKS
@@ -155,9 +150,11 @@ class PostgresTaskLists(PostgresTaskReader):
         while True:
             after = (None, "") if key is None else (key.status_at, key.id)
             # One more than the page: it tells whether another page follows.
-            values = (*_bind_query(query), *after, query.limit + 1)
-            page = _LIST_PAGE if query.context_id is None else _LIST_CONTEXT_PAGE
-            rows = await self._database.fetch(page, *values, query.context_id, query.large_bytes)
+            values = (*_bind_query(query), *after, query.limit + 1, query.large_bytes)
+            if query.context_id is None:
+                rows = await self._database.fetch(_LIST_PAGE, *values)
+            else:
+                rows = await self._database.fetch(_LIST_CONTEXT_PAGE, *values, query.context_id)
             for row in rows:
                 is_full = query.max_bytes is not None and size > query.max_bytes
                 if is_full or len(tasks) == query.limit:

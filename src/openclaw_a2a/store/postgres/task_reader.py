@@ -1,10 +1,7 @@
 """One task of a PostgreSQL store: its head, snapshot, events, and large strings."""
 
 import hashlib
-import secrets
 from collections.abc import Awaitable, Callable, Iterable
-
-import msgspec
 
 from openclaw_a2a.engine.scheduling.fair_queue import Pacer
 from openclaw_a2a.model.errors import CorruptRecord
@@ -17,28 +14,26 @@ from openclaw_a2a.model.records import (
     check_event_body,
     check_task_body,
 )
-from openclaw_a2a.model.turn import Binding, Scope
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Duplicate, MeasuredTask
-from openclaw_a2a.store.columns import STATE_OF
-from openclaw_a2a.store.contents import MARK, list_references, restore
+from openclaw_a2a.store.columns import HEAD_COLUMNS, STATE_OF, decode_head
+from openclaw_a2a.store.contents import (
+    MARK,
+    list_references,
+    make_outline,
+    mark_contents,
+    restore,
+)
 from openclaw_a2a.store.postgres.address import DatabaseRow
 from openclaw_a2a.store.postgres.database import PostgresDatabase, PostgresPart, scope_values
 from openclaw_a2a.store.postgres.duplicates import DuplicateLookup
 from openclaw_a2a.store.rules import UNREADABLE, check_same_body, damaged_task
 
-_binding_decoder = msgspec.json.Decoder(Binding)
 _READ_BYTES = 256 * 1024
 """About how much of a large task is read at once."""
 EVENTS_AT_ONCE = 1000
 """How many events are read at once."""
 
-_CONTENT_MARK = b"content-%b-" % secrets.token_hex(16).encode()
-"""Of this process: a peer does not know it, so no text of a peer is taken for a mark."""
-_KEY_SIZE = 2 * hashlib.sha256().digest_size  # the key of a content is its hash in hex
-
-HEAD_COLUMNS = """
-  t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at, t.sequence,
-  t.binding"""
 _TASK = f"""
 SELECT {HEAD_COLUMNS}, s.sequence, s.body FROM task t LEFT JOIN snapshot s ON s.task = t.number"""
 _READ_TASK = f"""{_TASK}
@@ -114,7 +109,7 @@ class PostgresTaskReader(PostgresPart):
         if row is None:
             return None
         stored = await self._read_stored(row, _mark_contents)
-        return None if stored is None else TaskOutline(stored, _CONTENT_MARK, _KEY_SIZE)
+        return None if stored is None else make_outline(stored)
 
     async def read_contents(
         self, scope: Scope | None, task_id: TaskId, keys: Iterable[bytes]
@@ -257,7 +252,7 @@ class PostgresTaskReader(PostgresPart):
 
     def _head(self, row: DatabaseRow) -> TaskHead:
         try:
-            return _head(row)
+            return decode_head(row, lambda time: time)
         except UNREADABLE as error:
             raise self._damaged(row[1], error) from error
 
@@ -267,18 +262,5 @@ class PostgresTaskReader(PostgresPart):
         return damaged_task(self._database.name, task_id, error)
 
 
-def _head(row: DatabaseRow) -> TaskHead:
-    return TaskHead(
-        row[1],
-        Scope(row[2], row[3]),
-        row[4],
-        STATE_OF[row[5]],
-        row[6],
-        row[7],
-        row[8],
-        None if row[9] is None else _binding_decoder.decode(row[9]),
-    )
-
-
 async def _mark_contents(_task: int, body: bytes) -> bytes:
-    return restore(body, lambda digest: _CONTENT_MARK + digest.hex().encode())
+    return mark_contents(body)

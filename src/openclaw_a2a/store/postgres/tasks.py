@@ -1,11 +1,10 @@
 """The task store over PostgreSQL, with the writes that work on whole tables."""
 
 from collections.abc import Awaitable
+from datetime import datetime
 from functools import partial
 from time import monotonic
 from typing import Any
-
-import msgspec
 
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import OwnerId, TaskId
@@ -17,10 +16,13 @@ from openclaw_a2a.store.commands import TaskWrites
 from openclaw_a2a.store.postgres.address import Session
 from openclaw_a2a.store.postgres.replicas import IS_LIVE, TakenWork, read_run, take_over_rest
 from openclaw_a2a.store.postgres.task_lists import PostgresTaskLists
-from openclaw_a2a.store.rules import UNREADABLE, choose_purgeable, report_damage
-
-_PURGE_BATCH = 100
-"""How many tasks or messages one write of a purge examines at most."""
+from openclaw_a2a.store.rules import (
+    PURGE_BATCH,
+    UNREADABLE,
+    choose_purgeable,
+    purge_in_batches,
+    report_damage,
+)
 
 _CLAIM_RUNS = f"""
 UPDATE run SET owner = $1, fence = fence + 1 WHERE owner <> $1 RETURNING {CLAIMED_COLUMNS}"""
@@ -88,8 +90,6 @@ WHERE r.kind = x.kind AND r.id = x.id"""
 class PostgresTaskStore(PostgresTaskLists, TaskWrites):
     """The task store over a database."""
 
-    # ---------------------------------------------------------------- writes on whole tables
-
     async def claim_runs(self, owner: OwnerId) -> list[RunRecord]:
         taken = TakenWork()
         runs = await self._write(partial(self._claim, owner, taken))
@@ -135,30 +135,19 @@ class PostgresTaskStore(PostgresTaskLists, TaskWrites):
         return self._write(work)
 
     async def purge(self, retention: Retention) -> PurgeResult:
-        # In batches, so that a long backlog does not hold up other writes.
-        count, after = 0, retention.after
-        for start in range(0, retention.limit, _PURGE_BATCH):
-            limit = min(_PURGE_BATCH, retention.limit - start)
-            batch = msgspec.structs.replace(retention, limit=limit, after=after)
-            purged = await self._write(partial(_purge_tasks, batch))
-            count, after = count + purged.count, purged.next_after
-            if after is None:
-                break
-        messages = await self._purge_all(_PURGE_MESSAGES, retention.messages_before)
-        records = 0
-        if retention.records_before is not None:
-            records = await self._purge_all(_PURGE_RECORDS, retention.records_before)
-        return PurgeResult(count, after, messages, records)
+        return await purge_in_batches(
+            retention,
+            purge_tasks=lambda batch: self._write(partial(_purge_tasks, batch)),
+            purge_messages=partial(self._purge_rows, _PURGE_MESSAGES, retention.messages_before),
+            purge_records=partial(self._purge_rows, _PURGE_RECORDS, retention.records_before),
+        )
 
-    async def _purge_all(self, statement: str, before: object) -> int:
+    async def _purge_rows(self, statement: str, before: datetime | None) -> int:
         async def work(connection: Session) -> int:
-            done: str = await connection.execute(statement, before, _PURGE_BATCH)
+            done: str = await connection.execute(statement, before, PURGE_BATCH)
             return int(done.rpartition(" ")[2])
 
-        total = 0
-        while (deleted := await self._write(work)) == _PURGE_BATCH:
-            total += deleted
-        return total + deleted
+        return 0 if before is None else await self._write(work)
 
 
 async def _purge_tasks(retention: Retention, connection: Session) -> PurgeResult:

@@ -68,7 +68,7 @@ UPDATE writer SET batch = $1, tickets = '{}', lease_until = now() + $2::interval
 
 Result = TypeVar("Result")
 TransactionWork = Callable[[Session], Awaitable[Any]]
-"""A write that works on whole tables, in a transaction of its own: claims, renewals, deletions."""
+"""A write that works on whole tables, in a transaction of its own: claims, deletions."""
 
 
 class PostgresWriter:

@@ -8,9 +8,7 @@ before there is a task it has no place for them.
 import sqlite3
 from collections.abc import Iterable
 
-from openclaw_a2a.store.contents import MARK, digest_of, replace_large_strings, restore
-
-__all__ = ["MARK", "refer", "restore", "spill"]
+from openclaw_a2a.store.contents import replace_large_strings
 
 _ADD = "INSERT INTO content (task, hash, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _HAS = "SELECT 1 FROM content WHERE task = ? AND hash = ?"
@@ -24,10 +22,9 @@ def spill(
     """The rows with references in place of large strings; what they refer to is stored."""
 
     def refer_all(task: int, body: bytes) -> bytes:
-        def add(content: bytes) -> bytes:
-            digest = digest_of(content)
+        def add(digest: bytes, content: bytes) -> bool:
             connection.execute(_ADD, (task, digest, content))
-            return digest
+            return True
 
         return replace_large_strings(body, add)
 
@@ -38,8 +35,7 @@ def spill(
 def refer(connection: sqlite3.Connection, task: int, body: bytes) -> bytes:
     """The body with references to large strings that are stored already."""
 
-    def find(content: bytes) -> bytes | None:
-        digest = digest_of(content)
-        return digest if connection.execute(_HAS, (task, digest)).fetchone() else None
+    def is_stored(digest: bytes, _content: bytes) -> bool:
+        return connection.execute(_HAS, (task, digest)).fetchone() is not None
 
-    return replace_large_strings(body, find)
+    return replace_large_strings(body, is_stored)

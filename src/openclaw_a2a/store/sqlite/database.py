@@ -21,12 +21,11 @@ from openclaw_a2a.store.group_writer import GroupWriter, Write, WriteOutcome
 from openclaw_a2a.store.locks import FileLock
 from openclaw_a2a.store.rules import (
     PROBE_BYTES,
-    UNREADABLE,
     ReportUpgrade,
     check_folder_rights,
     check_free_space,
+    decode_rows,
     make_private_file,
-    report_damage,
     store_closed,
     write_failed,
 )
@@ -40,7 +39,7 @@ _LOOK_AGAIN_S = 30.0
 
 _SELECT_MESSAGE_KEYS = "SELECT principal, account, message_id FROM message"
 _PROBE = tuple(
-    f"UPDATE schema_version SET made_by = {text} WHERE version = 1"  # noqa: S608 - all of it is ours
+    f"UPDATE schema_version SET made_by = {text} WHERE version = 1"
     for text in (f"rtrim(made_by) || printf('%{PROBE_BYTES}s', '')", "rtrim(made_by)")
 )
 """Writes that change nothing that matters, to see whether the disk has room for a message."""
@@ -401,11 +400,4 @@ class DatabasePart:
         self, what: str, decode: Callable[[Row], Decoded], rows: Iterable[Row]
     ) -> list[Decoded]:
         """What the rows hold; damaged ones are reported, by their first column, and left out."""
-        decoded: list[Decoded] = []
-        for row in rows:
-            try:
-                decoded.append(decode(row))
-            except UNREADABLE as error:
-                reason = f"{type(error).__name__}: {error}"
-                report_damage(str(self._database.path), what, str(row[0]), reason)
-        return decoded
+        return decode_rows(str(self._database.path), what, decode, rows)

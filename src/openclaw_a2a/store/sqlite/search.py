@@ -14,25 +14,23 @@ import msgspec
 
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import RecentHead, TaskMatches, TaskSearch
-from openclaw_a2a.store.columns import CODE_OF
+from openclaw_a2a.store.columns import CODE_OF, HEAD_COLUMNS, decode_head
 from openclaw_a2a.store.rules import UNREADABLE
-from openclaw_a2a.store.sqlite.task_reader import decode_head
 from openclaw_a2a.store.sqlite.transaction import from_microseconds
 
 _WINDOW = 200_000
 _LAST = 2**62
-_SELECT = """
-SELECT task.number, id, principal, account, context, state, status_at, created_at, task.sequence,
-  binding, resume
-FROM task LEFT JOIN snapshot ON snapshot.task = task.number
-WHERE task.number < :before AND task.number >= :since
+_SELECT = f"""
+SELECT {HEAD_COLUMNS}, t.resume
+FROM task t LEFT JOIN snapshot s ON s.task = t.number
+WHERE t.number < :before AND t.number >= :since
   AND (:principal IS NULL OR principal = :principal) AND (:account IS NULL OR account = :account)
   AND (:states = '' OR instr(:states, ',' || state || ','))
   AND (:agent = '' OR instr(CAST(binding AS TEXT), :agent))
   AND (:text = '%%' OR id LIKE :text ESCAPE '\\' OR context LIKE :text ESCAPE '\\'
     OR principal LIKE :text ESCAPE '\\' OR CAST(binding AS TEXT) LIKE :text ESCAPE '\\'
-    OR CAST(snapshot.body AS TEXT) LIKE :json ESCAPE '\\')
-ORDER BY task.number DESC LIMIT :limit"""
+    OR CAST(s.body AS TEXT) LIKE :json ESCAPE '\\')
+ORDER BY t.number DESC LIMIT :limit"""
 _NEWEST = "SELECT max(number) FROM task WHERE number < ?"
 _OLDEST = "SELECT created_at FROM task WHERE number >= ? ORDER BY number LIMIT 1"
 
@@ -71,7 +69,7 @@ def _search(path: Path, search: TaskSearch) -> TaskMatches:
         found: list[tuple[int, RecentHead]] = []
         for row in rows:
             with suppress(*UNREADABLE):  # `list_tasks` reports what is damaged
-                found.append((row[0], RecentHead(decode_head(row), row[10])))
+                found.append((row[0], RecentHead(decode_head(row, from_microseconds), row[10])))
         if len(rows) == search.limit:
             since = rows[-1][0]
         # The first task has the number 1.

@@ -1,15 +1,18 @@
 """The SQLite store: the default, durable and fast on one machine."""
 
+from functools import partial
 from pathlib import Path
 
-from openclaw_a2a.ports import Store, TaskMatches, TaskSearch
+from openclaw_a2a.ports import Store
 from openclaw_a2a.store import commands
 from openclaw_a2a.store.rules import ReportUpgrade
-from openclaw_a2a.store.sqlite import deliveries, records, tasks
+from openclaw_a2a.store.sqlite import records, tasks
 from openclaw_a2a.store.sqlite.database import Handlers, SqliteDatabase
-from openclaw_a2a.store.sqlite.deliveries import SqliteDeliveryStore
-from openclaw_a2a.store.sqlite.logs import SqliteLogStore
-from openclaw_a2a.store.sqlite.records import SqliteRecordStore
+from openclaw_a2a.store.sqlite.records import (
+    SqliteDeliveryStore,
+    SqliteLogStore,
+    SqliteRecordStore,
+)
 from openclaw_a2a.store.sqlite.search import search_tasks
 from openclaw_a2a.store.sqlite.tasks import SqliteTaskStore
 from openclaw_a2a.store.sqlite.transaction import WriteTransaction
@@ -20,9 +23,9 @@ _HANDLERS: Handlers = {
     commands.StartRun: WriteTransaction.start_run,
     commands.FinishRun: WriteTransaction.finish_run,
     commands.ClaimRuns: tasks.claim_runs,
-    commands.PutDelivery: deliveries.put_delivery,
-    commands.UpdateDelivery: deliveries.update_delivery,
-    commands.DeleteDelivery: deliveries.delete_delivery,
+    commands.PutDelivery: records.put_delivery,
+    commands.UpdateDelivery: records.update_delivery,
+    commands.DeleteDelivery: records.delete_delivery,
     commands.PutRecord: records.put_record,
     commands.UpdateRecord: records.update_record,
     commands.DeleteRecord: records.delete_record,
@@ -38,7 +41,4 @@ class SqliteStore(SqliteDatabase, Store):
         self.deliveries = SqliteDeliveryStore(self)
         self.records = SqliteRecordStore(self)
         self.logs = SqliteLogStore(self)
-
-    async def search_tasks(self, search: TaskSearch) -> TaskMatches:
-        """Tasks whose stored form holds the text."""
-        return await search_tasks(self.path, search)
+        self.search_tasks = partial(search_tasks, self.path)

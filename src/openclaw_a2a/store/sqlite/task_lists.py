@@ -17,37 +17,34 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry, StoredTask
 from openclaw_a2a.model.task import is_active, is_terminal
 from openclaw_a2a.ports import ALL_TASKS, RecentHead, StatusQuery, TaskFilter, TaskPage, TaskQuery
-from openclaw_a2a.store.columns import CODE_OF, STATE_OF
+from openclaw_a2a.store.columns import CODE_OF, HEAD_COLUMNS, STATE_OF
 from openclaw_a2a.store.sqlite.database import Row
 from openclaw_a2a.store.sqlite.task_reader import SELECT_TASKS, SqliteTaskReader
 from openclaw_a2a.store.sqlite.transaction import to_microseconds
 
 _COUNT_STEP = 2000
 """How many tasks are counted at once: a caller may have hundreds of thousands."""
-_SELECT_RECENT = """
-SELECT number, id, principal, account, context, state, status_at, created_at, sequence, binding,
-  resume
-FROM task
-WHERE (:principal IS NULL OR principal = :principal) AND (:account IS NULL OR account = :account)
-  AND (:state IS NULL OR state = :state)
+_CHOSEN = """(:principal IS NULL OR principal = :principal)
+  AND (:account IS NULL OR account = :account)"""
+_SELECT_RECENT = f"""
+SELECT {HEAD_COLUMNS}, t.resume FROM task t
+WHERE {_CHOSEN} AND (:state IS NULL OR state = :state)
 ORDER BY number DESC LIMIT :limit"""
 # The tally names the callers that have such tasks, so that no scan of all tasks is needed.
-SELECT_RECENT_IN_STATE = """
-SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at,
-  t.sequence, t.binding, t.resume
+SELECT_RECENT_IN_STATE = f"""
+SELECT {HEAD_COLUMNS}, t.resume
 FROM tally y CROSS JOIN task t INDEXED BY task_by_status
   ON t.principal = y.principal AND t.account = y.account AND t.state = y.state
 WHERE y.state = :state AND y.count > 0
   AND (:principal IS NULL OR y.principal = :principal)
   AND (:account IS NULL OR y.account = :account)
 ORDER BY t.number DESC LIMIT :limit"""
-_COUNT_TASKS = """
+_COUNT_TASKS = f"""
 SELECT coalesce(sum(count), 0) FROM tally
-WHERE (:principal IS NULL OR principal = :principal) AND (:account IS NULL OR account = :account)
-  AND (:state IS NULL OR state = :state)"""
+WHERE {_CHOSEN} AND (:state IS NULL OR state = :state)"""
 # Of every caller and state, the newest status before a key: a page holds tasks of the newest of
 # these groups. Each is one step in the index, so many tasks cost what few do.
-_SELECT_NEWEST = """
+_SELECT_NEWEST = f"""
 SELECT principal, account, state, (
   SELECT status_at FROM task t INDEXED BY task_by_status
   WHERE t.principal = y.principal AND t.account = y.account AND t.state = y.state
@@ -55,13 +52,10 @@ SELECT principal, account, state, (
   ORDER BY t.status_at DESC, t.id DESC LIMIT 1
 ) AS newest
 FROM tally y
-WHERE count > 0 AND newest IS NOT NULL
-  AND (:principal IS NULL OR principal = :principal) AND (:account IS NULL OR account = :account)
+WHERE count > 0 AND newest IS NOT NULL AND {_CHOSEN}
 ORDER BY newest DESC"""
-_SELECT_LATEST = """
-SELECT number, id, principal, account, context, state, status_at, created_at, sequence, binding,
-  resume
-FROM task INDEXED BY task_by_status
+_SELECT_LATEST = f"""
+SELECT {HEAD_COLUMNS}, t.resume FROM task t INDEXED BY task_by_status
 WHERE principal = :principal AND account = :account AND state = :state
   AND (status_at, id) < (:before, :before_id) AND status_at >= :since
 ORDER BY status_at DESC, id DESC LIMIT :limit"""
@@ -106,8 +100,7 @@ def _statements(*arms: str) -> ListStatements:
     )
     limit = f"LIMIT {_COUNT_STEP}"
     counts = [
-        f"(SELECT count(*) FROM (SELECT 1 {arm} AND status_at >= :since {limit}))"  # noqa: S608 - all of it is ours
-        for arm in arms
+        f"(SELECT count(*) FROM (SELECT 1 {arm} AND status_at >= :since {limit}))" for arm in arms
     ]
     steps = [
         f"SELECT status_at, id {arm} AND (status_at, id) > (:counted, :counted_id)"
@@ -144,7 +137,9 @@ class SqliteTaskLists(SqliteTaskReader):
         # Tasks that have not ended are few. Ended ones are many, and the newest are found at once.
         is_few = chosen.state is not None and not is_terminal(chosen.state)
         statement = SELECT_RECENT_IN_STATE if is_few else _SELECT_RECENT
-        rows = self._database.fetch_all(statement, values)
+        return self._recent(self._database.fetch_all(statement, values))
+
+    def _recent(self, rows: Iterable[Row]) -> list[RecentHead]:
         found: list[RecentHead] = []
         for row in rows:
             try:  # not `suppress`: it would be a third of the work
@@ -182,12 +177,7 @@ class SqliteTaskLists(SqliteTaskReader):
                 values = {"principal": principal, "account": account, "state": state, **key}
                 values |= {"since": since, "limit": query.limit}
                 rows += self._database.fetch_all(_SELECT_LATEST, values)
-        rows = sorted(rows, key=_status_key, reverse=True)[: query.limit]
-        found: list[RecentHead] = []
-        for row in rows:
-            with suppress(CorruptRecord):
-                found.append(RecentHead(self._head(row), row[10]))
-        return found
+        return self._recent(sorted(rows, key=_status_key, reverse=True)[: query.limit])
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         statements = choose_statements(query)

@@ -1,10 +1,7 @@
 """One task of a SQLite store: its head, snapshot, events, and large strings."""
 
 import hashlib
-import secrets
 from collections.abc import Callable, Iterable, Iterator
-
-import msgspec
 
 from openclaw_a2a.engine.scheduling.fair_queue import Pacer
 from openclaw_a2a.model.errors import CorruptRecord
@@ -17,37 +14,29 @@ from openclaw_a2a.model.records import (
     check_event_body,
     check_task_body,
 )
-from openclaw_a2a.model.turn import Binding, Scope
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Duplicate, MeasuredTask
-from openclaw_a2a.store.columns import STATE_OF
+from openclaw_a2a.store.columns import HEAD_COLUMNS, STATE_OF, decode_head
+from openclaw_a2a.store.contents import MARK, make_outline, mark_contents, restore
 from openclaw_a2a.store.rules import UNREADABLE, check_same_body, damaged_task
-from openclaw_a2a.store.sqlite.contents import MARK, restore
 from openclaw_a2a.store.sqlite.database import DatabasePart, Row, bind_scope
 from openclaw_a2a.store.sqlite.transaction import from_microseconds
-
-_binding_decoder = msgspec.json.Decoder(Binding)
 
 _READ_BYTES = 256 * 1024
 """About how much of a large task is read at once."""
 
-_CONTENT_MARK = b"content-%b-" % secrets.token_hex(16).encode()
-"""Of this process: a peer does not know it, so no text of a peer is taken for a mark."""
-_KEY_SIZE = 2 * hashlib.sha256().digest_size  # the key of a content is its hash in hex
-
 _Restore = Callable[[int, bytes], bytes]
 """The body of a row with what it refers to, from the number of its task and the row."""
 
-SELECT_TASKS = """
-SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at,
-  t.sequence, t.binding, s.sequence, s.body
+SELECT_TASKS = f"""
+SELECT {HEAD_COLUMNS}, s.sequence, s.body
 FROM task t LEFT JOIN snapshot s ON s.task = t.number"""
 _SELECT_TASK = f"{SELECT_TASKS} WHERE t.id = ?"
 _SELECT_SNAPSHOT = f"""{_SELECT_TASK} AND t.principal = ? AND t.account = ?
   AND s.sequence = t.sequence AND length(s.body) BETWEEN 1 AND ?"""
 # The length of a column is in the header of its row: nothing else of it is read.
-_MEASURE_TASK = """
-SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at,
-  t.sequence, t.binding, coalesce(length(s.body), 0)
+_MEASURE_TASK = f"""
+SELECT {HEAD_COLUMNS}, coalesce(length(s.body), 0)
   + (SELECT coalesce(sum(length(e.body)), 0) FROM event e
      WHERE e.task = t.number AND e.sequence > s.sequence)
   + (SELECT coalesce(sum(length(c.body)), 0) FROM content c WHERE c.task = t.number)
@@ -102,8 +91,8 @@ class SqliteTaskReader(DatabasePart):
         row = self._find_row(scope, task_id)
         if row is None:
             return None
-        stored = await self._read_stored(row, _mark_contents)
-        return None if stored is None else TaskOutline(stored, _CONTENT_MARK, _KEY_SIZE)
+        stored = await self._read_stored(row, lambda _, body: mark_contents(body))
+        return None if stored is None else make_outline(stored)
 
     async def read_contents(
         self, scope: Scope | None, task_id: TaskId, keys: Iterable[bytes]
@@ -262,7 +251,7 @@ class SqliteTaskReader(DatabasePart):
 
     def _head(self, row: Row) -> TaskHead:
         try:
-            return decode_head(row)
+            return decode_head(row, from_microseconds)
         except UNREADABLE as error:
             raise self._damaged(row[1], error) from error
 
@@ -270,25 +259,6 @@ class SqliteTaskReader(DatabasePart):
         return damaged_task(str(self._database.path), task_id, error)
 
 
-def _mark_contents(_task: int, body: bytes) -> bytes:
-    return restore(body, lambda digest: _CONTENT_MARK + digest.hex().encode())
-
-
 def _next_count(count: int, size: int, total: int) -> int:
     """How many events to read next, after `count`: their size is known only from those before."""
     return max(1, min(4 * count, _READ_BYTES * total // (size + 1)))
-
-
-def decode_head(row: Row) -> TaskHead:
-    """The head in a row of the table of tasks."""
-    _, task_id, principal, account, context_id, state, status_at, created_at, *rest = row
-    return TaskHead(
-        task_id,
-        Scope(principal, account),
-        context_id,
-        STATE_OF[state],
-        from_microseconds(status_at),
-        from_microseconds(created_at),
-        rest[0],
-        None if rest[1] is None else _binding_decoder.decode(rest[1]),
-    )

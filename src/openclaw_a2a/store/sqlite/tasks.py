@@ -1,9 +1,9 @@
-"""The task store over SQLite, with its rarer writes: claims, renewals, deletions.
+"""The task store over SQLite, with its rarer writes: claims and deletions.
 
 They work on the tables, so they flush what the transaction has collected first.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
@@ -17,8 +17,14 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import PurgeResult, Retention
 from openclaw_a2a.store.columns import CLAIMED_COLUMNS, TERMINAL_CODES, decode_claimed_run
 from openclaw_a2a.store.commands import ClaimRuns, TaskWrites
-from openclaw_a2a.store.rules import UNREADABLE, choose_purgeable, report_damage
-from openclaw_a2a.store.sqlite.contents import MARK, restore
+from openclaw_a2a.store.contents import MARK, restore
+from openclaw_a2a.store.rules import (
+    PURGE_BATCH,
+    UNREADABLE,
+    choose_purgeable,
+    purge_in_batches,
+    report_damage,
+)
 from openclaw_a2a.store.sqlite.records import purge_records
 from openclaw_a2a.store.sqlite.task_lists import FIRST_TIME, LAST_TIME, SqliteTaskLists
 from openclaw_a2a.store.sqlite.transaction import (
@@ -26,9 +32,6 @@ from openclaw_a2a.store.sqlite.transaction import (
     from_microseconds,
     to_microseconds,
 )
-
-_PURGE_BATCH = 100
-"""How many tasks or messages one write of a purge examines at most."""
 
 _CLAIM = "UPDATE run SET owner = :owner, fence = fence + 1 WHERE owner <> :owner"
 _CLAIM_RUNS = f"{_CLAIM} RETURNING {CLAIMED_COLUMNS}"
@@ -67,25 +70,13 @@ class SqliteTaskStore(SqliteTaskLists, TaskWrites):
         return self._write(partial(delete_task, scope=scope, task_id=task_id))
 
     async def purge(self, retention: Retention) -> PurgeResult:
-        # In batches, so that a long backlog does not hold up other writes.
-        count, after = 0, retention.after
-        for start in range(0, retention.limit, _PURGE_BATCH):
-            limit = min(_PURGE_BATCH, retention.limit - start)
-            batch = msgspec.structs.replace(retention, limit=limit, after=after)
-            purged = await self._write(partial(purge_tasks, retention=batch))
-            count, after = count + purged.count, purged.next_after
-            if after is None:
-                break
-        batch = msgspec.structs.replace(retention, limit=_PURGE_BATCH)
-        messages = await self._purge_all(partial(purge_messages, retention=batch))
-        records = await self._purge_all(partial(purge_records, retention=batch))
-        return PurgeResult(count, after, messages, records)
-
-    async def _purge_all(self, purge_batch: Callable[[WriteTransaction], int]) -> int:
-        total = 0
-        while (deleted := await self._write(purge_batch)) == _PURGE_BATCH:
-            total += deleted
-        return total + deleted
+        batch = msgspec.structs.replace(retention, limit=PURGE_BATCH)
+        return await purge_in_batches(
+            retention,
+            purge_tasks=lambda batch: self._write(partial(purge_tasks, retention=batch)),
+            purge_messages=lambda: self._write(partial(purge_messages, retention=batch)),
+            purge_records=lambda: self._write(partial(purge_records, retention=batch)),
+        )
 
 
 def claim_runs(transaction: WriteTransaction, command: ClaimRuns) -> list[RunRecord]:
