@@ -20,7 +20,7 @@ from openclaw_a2a.model.card import (
     AgentSkill,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import is_object
+from openclaw_a2a.model.validation import drop_none, is_object
 from openclaw_a2a.ports import Agent
 from openclaw_a2a.protocol.card import v1_security_requirements, v1_security_schemes
 from openclaw_a2a.protocol.versions import ProtocolVersion
@@ -46,7 +46,7 @@ def build_agent_card(adapter: AgentAdapter | Agent, **overrides: Json) -> AgentC
     if unknown:
         known = ", ".join(sorted(OVERRIDES))
         raise TypeError(f"A card has no {', '.join(unknown)} to override; there are: {known}.")
-    given = {key: value for key, value in overrides.items() if value is not None}
+    given = drop_none(overrides)
     if isinstance(adapter, AgentAdapter):
         metadata = adapter.get_metadata()
         streams = metadata.streaming or adapter.supports_streaming()

@@ -154,7 +154,7 @@ class RemoteAgentFailed(Exception):
         return continuation_of_failure(self.details)
 
 
-TASK_NOT_FOUND = -32001
+TASK_NOT_FOUND_CODE = -32001
 """The JSON-RPC code of peers that do not know a task."""
 
 CIRCUIT_OPEN = "CircuitOpen"

@@ -251,10 +251,10 @@ class ResultBuilder:
 
     def summary(self) -> JsonObject:
         """The summary of everything received so far. Costs O(answer)."""
-        target, received, secrets = self.resolved.target, self.received, self.secrets
+        target, received = self.resolved.target, self.received
         summary: JsonObject = {
             "target_alias": target.alias or None,
-            "target_name": redact(self._pool.record(target).card.name, secrets),
+            "target_name": redact(self._pool.record(target).card.name, self.secrets),
             "target_url": target.base_url,
             "streaming_supported": self.streaming_supported,
             "response_kind": received.response_kind,

@@ -45,7 +45,7 @@ from openclaw_a2a.remote.event_translator import RemoteEventTranslator
 from openclaw_a2a.remote.result import (
     CIRCUIT_OPEN,
     PAUSED_STATES,
-    TASK_NOT_FOUND,
+    TASK_NOT_FOUND_CODE,
     ErrorCode,
     RemoteResult,
     continuation_of_failure,
@@ -482,7 +482,7 @@ async def cancel_remote_task(context: RunContext, continuation: JsonObject) -> s
         result = RemoteResult.from_envelope(envelope)
         if result.task is not None and result.task.is_over:
             return result.task.state
-        if result.details.get("rpcCode") == TASK_NOT_FOUND:
+        if result.details.get("rpcCode") == TASK_NOT_FOUND_CODE:
             return _CANCELED  # the peer does not know the task, so it does not work on it
         is_refused = is_peer_answer(result)
         if is_refused and action == "status":

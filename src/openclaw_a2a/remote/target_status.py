@@ -8,7 +8,7 @@ import msgspec
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.validation import object_at
 from openclaw_a2a.remote.credentials import redact
-from openclaw_a2a.remote.result import TASK_NOT_FOUND, RemoteFailure
+from openclaw_a2a.remote.result import TASK_NOT_FOUND_CODE, RemoteFailure
 from openclaw_a2a.remote.targets import Target
 from openclaw_a2a.remote.transport.agent_card import (
     EMPTY_CARD,
@@ -155,7 +155,7 @@ async def check_target(target: Target, http: PeerHttp, headers: Mapping[str, str
 def with_access(check: TargetCheck, envelope: JsonObject) -> TargetCheck:
     """The check with the answer to a request for a task that does not exist."""
     error, details = object_at(envelope, "error"), object_at(envelope, "error", "details")
-    if envelope.get("ok") is True or details.get("rpcCode") == TASK_NOT_FOUND:
+    if envelope.get("ok") is True or details.get("rpcCode") == TASK_NOT_FOUND_CODE:
         return msgspec.structs.replace(check, is_let_in=True)
     is_refused = not _REFUSED.isdisjoint({details.get("httpStatus"), details.get("grpcStatus")})
     trouble = str(error.get("message", ""))

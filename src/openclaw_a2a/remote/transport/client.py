@@ -151,23 +151,21 @@ class _HttpWire:
     async def _events(self, call: HttpCall, headers: dict[str, str]) -> AsyncGenerator[str]:
         """The answers of a stream, as they come; a peer may also answer with one of plain JSON."""
         async with self._http.open(call.method, call.url, headers, call.body) as response:
-            if response.status_code == _METHOD_NOT_ALLOWED and call.body is None:
-                other = msgspec.structs.replace(call, method="GET")
-                if call.method != other.method:  # peers differ in how a task is subscribed to
-                    async with aclosing(self._events(other, headers)) as events:
-                        async for event in events:
-                            yield event
-                    return
             kind = response.headers.get("content-type", "")
-            if response.is_success and "text/event-stream" in kind:
-                async with aclosing(self._read_events(response)) as events:
-                    async for event in events:
-                        yield event
+            is_refused = response.status_code == _METHOD_NOT_ALLOWED and call.body is None
+            if is_refused and call.method != "GET":  # peers differ in how a task is subscribed to
+                events = self._events(msgspec.structs.replace(call, method="GET"), headers)
+            elif response.is_success and "text/event-stream" in kind:
+                events = self._read_events(response)
+            else:
+                body = await response.aread()
+                if not response.is_success:
+                    raise self._status_error(response, body)
+                yield body.decode("utf-8", "replace")
                 return
-            body = await response.aread()
-            if not response.is_success:
-                raise self._status_error(response, body)
-            yield body.decode("utf-8", "replace")
+            async with aclosing(events):
+                async for event in events:
+                    yield event
 
     async def _read_events(self, response: httpx2.Response) -> AsyncGenerator[str]:
         reader = SseReader(max_event_bytes=self._limit)
