@@ -80,10 +80,11 @@ class PushWiring:
         options = WebhookOptions(timeout_s, allow_private=allow_private, agent_name=name)
         return WebhookSender(options, resolve=self._resolve, now=engine.clock.now)
 
-    def start(self, engine: Engine, parts: AsyncExitStack) -> None:
+    def start(self, engine: Engine, parts: AsyncExitStack) -> Outbox:
         """Start an engine's outbox; `parts` stops it again."""
-        if engine in self.outboxes:
-            # Closed in the reverse order: attempts under way still need the sender.
-            parts.push_async_callback(self._senders[engine].close)
-            parts.push_async_callback(self.outboxes[engine].stop)
-            self.outboxes[engine].start()
+        outbox = self.outbox(engine)
+        # Closed in the reverse order: attempts under way still need the sender.
+        parts.push_async_callback(self._senders[engine].close)
+        parts.push_async_callback(outbox.stop)
+        outbox.start()
+        return outbox
