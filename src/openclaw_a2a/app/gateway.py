@@ -394,7 +394,7 @@ class Gateway:
         add_route("GET", "/healthz", health.healthz)
         add_route("GET", "/readyz", health.readyz)
         calls, plans = self._calls, self._plans
-        deliveries = self.push.delivery_reader(self._find_call)
+        deliveries = DeliveryReader(self.push.outboxes, self._find_call)
         authenticator = AdminAuthenticator(
             self._admin_token, own=self._own, credentials=self._credentials
         )

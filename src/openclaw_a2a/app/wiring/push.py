@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
-from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader, FindCall
 from openclaw_a2a.engine.outbox.outbox import STOP_GRACE_S, Outbox
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.delivery import PUSH_KIND
@@ -65,13 +64,6 @@ class PushWiring:
             now=engine.clock.now,
             per_task=self._settings.per_task,
             allow_private=self._settings.allow_private,
-        )
-
-    def delivery_reader(self, find_call: FindCall) -> DeliveryReader:
-        """Reads the deliveries of all engines, also of engines that are added later."""
-        return DeliveryReader(
-            lambda: [(one.store.deliveries, outbox) for one, outbox in self.outboxes.items()],
-            find_call,
         )
 
     def make_sender(self, engine: Engine, *, allow_private: bool) -> WebhookSender:
