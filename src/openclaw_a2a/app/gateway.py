@@ -396,7 +396,7 @@ class Gateway:
         add_route("GET", "/healthz", health.healthz)
         add_route("GET", "/readyz", health.readyz)
         calls, plans = self._calls, self._plans
-        deliveries = self.push.delivery_reader(self._find_call)
+        deliveries = DeliveryReader(self.push.outboxes, self._find_call)
         authenticator = AdminAuthenticator(
             self._admin_token, own=self._own, credentials=self._credentials
         )
@@ -408,8 +408,8 @@ class Gateway:
         ApprovalsAdmin(approvals).add_to(admin)
         PairingAdmin(self._policy.paired).add_to(admin)
         DeliveriesAdmin(deliveries).add_to(admin)
-        ObjectivesAdmin(lambda: None if plans is None else plans.admin).add_to(admin)
-        CallsAdmin(lambda: None if calls is None else calls.service).add_to(admin)
+        ObjectivesAdmin(None if plans is None else plans.admin).add_to(admin)
+        CallsAdmin(None if calls is None else calls.service).add_to(admin)
         TasksAdmin(self.engines.values(), self.streams).add_to(admin)
         ReplicasAdmin(ReplicaReader(self.engines.values())).add_to(admin)
         MetricsAdmin(self.engines.values(), self.streams).add_to(admin)

@@ -1,6 +1,6 @@
 """Read models of calls between agents: who called whom, how far each came; debates as threads."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 
@@ -141,14 +141,14 @@ class CallDetails(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class CallReader:
-    """Makes the pages of calls. `service` gives None where agents cannot call each other."""
+    """Makes the pages of calls. `service` is None where agents cannot call each other."""
 
-    def __init__(self, service: Callable[[], CallService | None]) -> None:
+    def __init__(self, service: CallService | None) -> None:
         self._service = service
 
     async def list(self, request: PageRequest) -> JsonStruct:
         """The page of all calls. Raises: InvalidParams."""
-        service = self._service()
+        service = self._service
         wanted = read_choice(request.query, "status", ["", *(one.value for one in CallStatus)])
         calls: list[Call] = []
         if service is not None:
@@ -163,7 +163,7 @@ class CallReader:
 
     async def show(self, request: PageRequest) -> JsonStruct:
         """The page of one call. Raises: RouteNotFound."""
-        service = self._service()
+        service = self._service
         call_id = CallId(request.segments[0])
         call = None if service is None else await service.find(call_id, with_purged=True)
         if service is None or call is None:

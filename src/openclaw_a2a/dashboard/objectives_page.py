@@ -4,7 +4,7 @@ An edit carries the version of the content that its form was made with. If that 
 the form comes back with both versions.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -162,14 +162,14 @@ class EditPage(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class Objectives:
-    """Reads and changes objectives. `service` gives None while planning is off."""
+    """Reads and changes objectives. `service` is None while planning is off."""
 
-    def __init__(self, service: Callable[[], AdminService | None]) -> None:
+    def __init__(self, service: AdminService | None) -> None:
         self._service = service
 
     async def list(self, request: PageRequest) -> JsonStruct:
         """The page of all objectives. Raises: InvalidParams."""
-        service, view = self._service(), read_choice(request.query, "view", _VIEWS, "board")
+        service, view = self._service, read_choice(request.query, "view", _VIEWS, "board")
         if service is None:
             return ObjectivesPage(is_enabled=False, view=view, objectives=(), total_size=0)
         if view == "tree":
@@ -283,7 +283,7 @@ class Objectives:
         )
 
     def _open(self) -> AdminService:
-        service = self._service()
+        service = self._service
         if service is None:
             raise UnsupportedOperation(
                 "objectives are off; set opt.enabled to true, and start the gateway again"

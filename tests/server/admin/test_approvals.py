@@ -2,10 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 from tests.conformance.asgi_client import AsgiClient, Response
+from tests.conformance.conftest import peers, token_of
+from tests.conformance.protocol_clients import V1Client
+from tests.conformance.scripted_agent import ScriptedAgent
 from tests.server.admin.asking_agent import AskingAgent, approval
 from tests.server.admin.conftest import OpenGateway
 
@@ -115,3 +119,24 @@ async def test_a_decision_must_be_true_or_false(open_as_operator: OpenGateway) -
         response = await http.post("/operator/approvals/a-1", body, content_length=str(len(body)))
         assert (response.status, response.json["error"]["code"]) == (400, "invalid-params")
     assert asking.decided == {}
+
+
+async def test_a_caller_is_approved_where_every_account_has_a_store_of_its_own(
+    open_gateway: OpenGateway, token: Token, tmp_path: Path
+) -> None:
+    store = {"kind": "sqlite", "path": str(tmp_path / "own.db")}
+    account = {"defaultAgentId": "main", "agentStyle": "task-generating", "taskStore": store}
+    settings = {
+        **peers("alice"),
+        "channels.a2a.security.pairing": True,
+        "channels.a2a.accounts.default": account,
+    }
+    # Approved callers are in the gateway's own store, which has no tasks here.
+    http = await open_gateway({"main": ScriptedAgent()}, settings=settings)
+    alice = http.with_headers(authorization=f"Bearer {token_of('alice')}")
+    operator = http.with_headers(authorization=f"Bearer {token()}")
+    held = (await V1Client(alice).send("work"))["task"]
+    assert held["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
+    assert (await decide(operator, held["id"], allow=True)).status == 200
+    known = (await operator.get("/operator/peers")).json["peers"]
+    assert [one["id"] for one in known] == ["alice"]

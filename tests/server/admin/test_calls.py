@@ -104,7 +104,7 @@ async def test_an_invalid_query_is_refused_with_the_valid_values(
 async def test_while_calls_are_off_the_setting_is_named(path: str) -> None:
     authenticator = AdminAuthenticator(TOKEN, own=OwnAddresses("127.0.0.1"))
     endpoint = AdminEndpoint(authenticator, bodies=RequestBodies(5))
-    CallsAdmin(lambda: None).add_to(endpoint)
+    CallsAdmin(None).add_to(endpoint)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await endpoint.serve(AsgiRequest(scope, receive, send))

@@ -87,7 +87,7 @@ class DashboardWiring:
         self._supplied_agents = supplied_agents
         self._calls = calls
         self._plans = plans
-        self._call_pages = CallReader(lambda: None if calls is None else calls.service)
+        self._call_pages = CallReader(None if calls is None else calls.service)
         self._tasks = TaskReader(engines)
         cache = ApprovalCache(approvals, supervisor)
         self._task = TaskDetailsReader(
@@ -120,7 +120,7 @@ class DashboardWiring:
             version=version,
             is_https=settings.server.public_base_url.startswith("https://"),
         )
-        self._objectives = Objectives(lambda: None if plans is None else plans.admin)
+        self._objectives = Objectives(None if plans is None else plans.admin)
         self._deliveries = Deliveries(deliveries)
         source = None if remote is None else RemoteToolSource(remote)
         self._remote = RemoteAgentReader(source, supervisor)

@@ -139,8 +139,7 @@ class EnginesWiring:
         schedule = _maintenance_schedule(self._settings.retention)
         engine.supervisor.run_loop("lease", keep_lease(engine))
         engine.supervisor.run_loop("retention", purge_expired(engine, schedule))
-        self._push.start(engine, parts)
-        outbox = self._push.outboxes[engine]
+        outbox = self._push.start(engine, parts)
         engine.on_recovered.append(outbox.scan)
         if replication is not None:
             replication.on_taken_over.append(outbox.scan)

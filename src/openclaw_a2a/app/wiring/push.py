@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
-from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader, FindCall
 from openclaw_a2a.engine.outbox.outbox import STOP_GRACE_S, Outbox
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.delivery import PUSH_KIND
@@ -67,23 +66,17 @@ class PushWiring:
             allow_private=self._settings.allow_private,
         )
 
-    def delivery_reader(self, find_call: FindCall) -> DeliveryReader:
-        """Reads the deliveries of all engines, also of engines that are added later."""
-        return DeliveryReader(
-            lambda: [(one.store.deliveries, outbox) for one, outbox in self.outboxes.items()],
-            find_call,
-        )
-
     def make_sender(self, engine: Engine, *, allow_private: bool) -> WebhookSender:
         """A sender of webhooks; with `allow_private`, for those that the operator has named."""
         timeout_s, name = self._settings.timeout_seconds, self._agent_name
         options = WebhookOptions(timeout_s, allow_private=allow_private, agent_name=name)
         return WebhookSender(options, resolve=self._resolve, now=engine.clock.now)
 
-    def start(self, engine: Engine, parts: AsyncExitStack) -> None:
+    def start(self, engine: Engine, parts: AsyncExitStack) -> Outbox:
         """Start an engine's outbox; `parts` stops it again."""
-        if engine in self.outboxes:
-            # Closed in the reverse order: attempts under way still need the sender.
-            parts.push_async_callback(self._senders[engine].close)
-            parts.push_async_callback(self.outboxes[engine].stop)
-            self.outboxes[engine].start()
+        outbox = self.outbox(engine)
+        # Closed in the reverse order: attempts under way still need the sender.
+        parts.push_async_callback(self._senders[engine].close)
+        parts.push_async_callback(outbox.stop)
+        outbox.start()
+        return outbox

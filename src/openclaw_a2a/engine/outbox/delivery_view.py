@@ -1,6 +1,6 @@
 """The operator's view of deliveries, for pages and commands: list failing ones, and retry them."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -14,8 +14,8 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.message import JsonStruct
 
 if TYPE_CHECKING:
+    from openclaw_a2a.engine.engine import Engine
     from openclaw_a2a.engine.outbox.outbox import Outbox
-    from openclaw_a2a.ports import DeliveryStore
 
 MAX_LISTED = 1000
 """How many deliveries in each state are listed."""
@@ -53,21 +53,20 @@ class DeliveryList(JsonStruct, frozen=True, omit_defaults=False):
 class DeliveryReader:
     """Lists deliveries in trouble, and retries them.
 
-    `outboxes` returns the outboxes of the gateway, each with its store; `find_call` the call whose
-    outcome a delivery carries.
+    `find_call` returns the call whose outcome a delivery carries.
     """
 
-    def __init__(
-        self, outboxes: "Callable[[], Sequence[tuple[DeliveryStore, Outbox]]]", find_call: FindCall
-    ) -> None:
+    def __init__(self, outboxes: "Mapping[Engine, Outbox]", find_call: FindCall) -> None:
         self._outboxes = outboxes
         self._find_call = find_call
 
     async def list_in_trouble(self) -> DeliveryList:
         """All deliveries in trouble, up to a limit."""
         found = [
-            await store.list_deliveries(state, after=DeliveryId(""), limit=MAX_LISTED)
-            for store, _ in self._outboxes()
+            await engine.store.deliveries.list_deliveries(
+                state, after=DeliveryId(""), limit=MAX_LISTED
+            )
+            for engine in self._outboxes
             for state in IN_TROUBLE
         ]
         views = [await self.view(one) for one in chain.from_iterable(found)]
@@ -76,8 +75,8 @@ class DeliveryReader:
 
     async def redeliver(self, wanted: DeliveryId) -> DeliveryView:
         """Retry one now. Raises: DeliveryNotFound."""
-        for store, outbox in self._outboxes():
-            if await store.read_delivery(None, wanted) is not None:
+        for engine, outbox in self._outboxes.items():
+            if await engine.store.deliveries.read_delivery(None, wanted) is not None:
                 return await self.view(await outbox.redeliver(wanted))
         raise DeliveryNotFound(
             f"there is no delivery {wanted[:80]}; list the deliveries to see those in trouble"

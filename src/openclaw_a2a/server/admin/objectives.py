@@ -1,6 +1,5 @@
 """Admin routes for objectives: list, show, create, plan, act, answer, delete, export, import."""
 
-from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -30,9 +29,9 @@ class _Plans(msgspec.Struct, frozen=True):
 
 
 class ObjectivesAdmin:
-    """Serves the admin routes. `service` returns None while planning is disabled."""
+    """Serves the admin routes. `service` is None while planning is disabled."""
 
-    def __init__(self, service: Callable[[], AdminService | None]) -> None:
+    def __init__(self, service: AdminService | None) -> None:
         self._service = service
 
     def add_to(self, endpoint: AdminEndpoint) -> None:
@@ -159,7 +158,7 @@ class ObjectivesAdmin:
         return act
 
     def _open(self) -> AdminService:
-        service = self._service()
+        service = self._service
         if service is None:
             raise UnsupportedOperation(
                 "objectives are off; set opt.enabled to true, and start the gateway again"

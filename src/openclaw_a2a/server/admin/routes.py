@@ -1,7 +1,5 @@
 """Admin routes for approvals, paired peers, deliveries, calls, replicas and dashboard links."""
 
-from collections.abc import Callable
-
 from openclaw_a2a.auth.dashboard_sessions import CODE_SECONDS, DashboardAuthenticator
 from openclaw_a2a.calls.service import CallService
 from openclaw_a2a.engine.approvals import ApprovalList, ApprovalService
@@ -115,9 +113,9 @@ class DeliveriesAdmin:
 
 
 class CallsAdmin:
-    """Lists and describes calls. `service` gives None while calls between agents are off."""
+    """Lists and describes calls. `service` is None while calls between agents are off."""
 
-    def __init__(self, service: Callable[[], CallService | None]) -> None:
+    def __init__(self, service: CallService | None) -> None:
         self._service = service
 
     def add_to(self, endpoint: AdminEndpoint) -> None:
@@ -157,7 +155,7 @@ class CallsAdmin:
         return await service.describe(call)
 
     def _find_service(self) -> CallService:
-        service = self._service()
+        service = self._service
         if service is None:
             raise UnsupportedOperation(
                 "calls between agents are off; set tools.agentToAgent.enabled to true"

@@ -81,7 +81,7 @@ class SqliteTaskReader(DatabasePart):
         if row is None or not isinstance(body, bytes) or body[0] == MARK:
             return None
         try:
-            decode_head(row)  # a task of which anything is damaged is not shown
+            decode_head(row, from_microseconds)  # a task of which anything is damaged is not shown
             check_task_body(task_id, body)
         except UNREADABLE as error:
             raise self._damaged(task_id, error) from error
