@@ -135,18 +135,13 @@ class Client:
     """Talks to one agent. `url` is its address, or the address of its card."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
         headers = {"A2A-Version": "1.0", "User-Agent": "openclaw-a2a"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         # A proxy to other networks cannot reach this machine.
         is_outside = not is_loopback(_host(self.url))
         self._http = SyncHttpClient(headers=headers, use_proxies=is_outside, follow_redirects=True)
-
-    @property
-    def url(self) -> str:
-        """Its address, or that of its card."""
-        return self._url
 
     def close(self) -> None:
         """Close the connections."""

@@ -109,11 +109,7 @@ class OperatorTasks:
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
-
-    @property
-    def url(self) -> str:
-        """The address of the gateway."""
-        return self._admin.address
+        self.url = admin.address
 
     def call(self, method: str, params: JsonObject) -> bytes:
         """The task: `GetTask` as it is, `CancelTask` when it has stopped.

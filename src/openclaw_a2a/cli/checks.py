@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
@@ -91,7 +91,7 @@ async def run_checks(examined: CheckedSettings, run_agents: bool) -> list[CheckR
         *[await check_store(one, settings.data, own) for one in stores],
         *[await anyio.to_thread.run_sync(check_disk, one) for one in stores if one.path],
         await anyio.to_thread.run_sync(check_port, settings.server, own),
-        *await anyio.to_thread.run_sync(check_public_address, examined, own),
+        *await anyio.to_thread.run_sync(list, check_public_address(examined, own)),
         *check_programs(settings.agents),
         *await check_issuers(examined),
         *await check_targets(examined),
@@ -310,13 +310,12 @@ def check_port(server: ServerSettings, own: RunningGateway | None) -> CheckResul
 
 def check_public_address(
     examined: CheckedSettings, own: RunningGateway | None
-) -> list[CheckResult]:
+) -> Iterator[CheckResult]:
     """The addresses on the cards lead to our gateway, as far as that can be seen from here."""
     check, server = Check("gateway", "public address"), examined.loaded.settings.server
     accounts = [one for one in examined.loaded.settings.accounts if one.is_running]
     local = {base_url(server.host, server.port), own.address if own else None}
     addresses = dict.fromkeys(one.public_base_url for one in accounts if one.public_base_url)
-    findings: list[CheckResult] = []
     for address in addresses:
         host = urlsplit(address).hostname or ""
         if address in local:
@@ -326,22 +325,20 @@ def check_public_address(
         except (OSError, UnicodeError):
             text = f"{host} of the public address {address} is not known here"
             fix = "correct server.publicBaseUrl, or the name's DNS entry"
-            findings.append(check.note(text, fix))
+            yield check.note(text, fix)
             continue
         if own is None:
-            findings.append(check.ok(f"{address}; not tried, because the gateway does not run"))
+            yield check.ok(f"{address}; not tried, because the gateway does not run")
         elif _gateway_version(address) is None:
             text = f"our gateway does not answer at its public address {address} from here"
             fix = "check the proxy in front of it, or correct server.publicBaseUrl"
-            findings.append(check.note(text, fix))
+            yield check.note(text, fix)
         else:
-            findings.append(check.ok(address))
-    return findings
+            yield check.ok(address)
 
 
-def check_programs(agents: Mapping[AgentId, AgentSettings]) -> list[CheckResult]:
+def check_programs(agents: Mapping[AgentId, AgentSettings]) -> Iterator[CheckResult]:
     """The programs of `command` agents are there, and may be run."""
-    findings: list[CheckResult] = []
     for name, agent in agents.items():
         if agent.adapter != "command":
             continue
@@ -357,14 +354,13 @@ def check_programs(agents: Mapping[AgentId, AgentSettings]) -> list[CheckResult]
         found = shutil.which(place, path=path)
         if not folder.is_dir():
             text = f"its working directory {folder} does not exist"
-            findings.append(check.broken(text, f"create it, or correct agents.{name}.cwd"))
+            yield check.broken(text, f"create it, or correct agents.{name}.cwd")
         elif found is None:
             text = f"the program {program} was not found, or may not be run"
             fix = f"install it, make it executable, or correct agents.{name}.command"
-            findings.append(check.broken(text, fix))
+            yield check.broken(text, fix)
         else:
-            findings.append(check.ok(found))
-    return findings
+            yield check.ok(found)
 
 
 async def check_issuers(examined: CheckedSettings) -> list[CheckResult]:

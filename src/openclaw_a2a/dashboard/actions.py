@@ -13,20 +13,19 @@ from openclaw_a2a.dashboard.requests import (
     invalid_member,
     read_form_text,
 )
-from openclaw_a2a.dashboard.task_page import TaskDetailsReader
 from openclaw_a2a.engine.approvals import ApprovalCache, ApprovalService
 from openclaw_a2a.engine.audit_log import acting
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.active_task import TaskCreated
 from openclaw_a2a.engine.tasks.cancel import cancel_task
-from openclaw_a2a.engine.tasks.queries import task_json
+from openclaw_a2a.engine.tasks.queries import find_any_task, get_task, task_json
 from openclaw_a2a.engine.tasks.results import wait_created
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
 from openclaw_a2a.model.errors import RouteNotFound, TaskNotFound
 from openclaw_a2a.model.file_content import clean_filename
 from openclaw_a2a.model.ids import AccountId, ContextId, MessageId, PeerName, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.records import decode_task
+from openclaw_a2a.model.records import TaskHead, decode_task
 from openclaw_a2a.model.session_keys import OPERATOR_NAME
 from openclaw_a2a.model.task import Task
 from openclaw_a2a.model.turn import Scope
@@ -42,18 +41,16 @@ class Actions:
     def __init__(
         self,
         engines: Collection[Engine],
-        tasks: TaskDetailsReader,
         approvals: ApprovalService,
         cache: ApprovalCache,
     ) -> None:
         self._engines = engines
-        self._tasks = tasks
         self._approvals = approvals
         self._cache = cache
 
     async def cancel(self, request: ActionRequest) -> ActionResult:
         """Stop a task. Raises: TaskNotFound, TaskNotCancelable, TaskNotLive, AgentUnavailable."""
-        engine, head, _ = await self._tasks.find(request.segments[0])
+        engine, head = await self._find(request)
         await self._audited(
             request, "task-canceled", cancel_task(engine, None, head.id), task=head.id
         )
@@ -62,7 +59,7 @@ class Actions:
     async def answer(self, request: ActionRequest) -> ActionResult:
         """Answer a task that waits, for its caller. Raises: InvalidParams, TaskNotWaiting, ..."""
         text = read_form_text(request)
-        engine, head, _ = await self._tasks.find(request.segments[0])
+        engine, head = await self._find(request)
         message = Message(
             MessageId(engine.new_id()), Role.USER, (Part(text=text),), head.context_id, head.id
         )
@@ -77,7 +74,8 @@ class Actions:
 
     async def retry(self, request: ActionRequest) -> ActionResult:
         """Send the first message of a task again, as a new task in a context of its own."""
-        engine, stored = await self._tasks.read_stored(request.segments[0])
+        engine, head = await self._find(request)
+        stored = await get_task(engine, None, head.id)
         task = decode_task(task_json(stored))
         first = next((one for one in task.history if one.role is Role.USER), None)
         if first is None:
@@ -93,7 +91,7 @@ class Actions:
         made = await self._audited(
             request,
             "operator-action",
-            self._submit(engine, stored.head.scope, message, request),
+            self._submit(engine, head.scope, message, request),
             task=task.id,
             action="dashboard/retry",
         )
@@ -140,6 +138,10 @@ class Actions:
             query = urlencode({"context": made.context_id})
             location = f"/dashboard/agents/{quote(account, safe='')}?{query}#chat"
         return ActionResult("The message was sent.", location, made.id)
+
+    async def _find(self, request: ActionRequest) -> tuple[Engine, TaskHead]:
+        engine, found = await find_any_task(self._engines, request.segments[0])
+        return engine, found.head
 
     async def _submit(
         self,

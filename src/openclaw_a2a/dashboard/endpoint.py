@@ -4,7 +4,7 @@ A page is a read model and a template. A browser gets the template filled in, ev
 read model as JSON. An action is a POST of somebody who may act, from a page of this dashboard.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -29,6 +29,8 @@ from openclaw_a2a.dashboard.requests import (
     ReadPage,
 )
 from openclaw_a2a.engine.audit_log import AuditLog
+from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import NO_STORE, Header, HttpRequest, error_headers
 from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies
@@ -104,6 +106,8 @@ class Dashboard:
     def __init__(
         self,
         authenticator: DashboardAuthenticator,
+        engines: Collection[Engine],
+        supervisor: Supervisor,
         *,
         admission: RequestAdmission,
         streams: SseStreams,
@@ -122,8 +126,7 @@ class Dashboard:
         self._is_https = is_https
         self._router = Router[_Page | _Action | _DownloadRoute]()
         self._made: Renderer | None = None
-        self.live: LivePages | None = None
-        """Set once there are pages; None: pages are not updated."""
+        self._live = LivePages(engines, self._make_part, supervisor)
 
     def add_page(
         self,
@@ -239,7 +242,7 @@ class Dashboard:
         body = self._renderer.render_page(page.template, members)
         await request.respond(200, body, media_type=_HTML, headers=[NO_STORE])
 
-    async def make_part(self, key: PageKey) -> bytes:
+    async def _make_part(self, key: PageKey) -> bytes:
         """The live part of an open page. Raises: GatewayError."""
         page, asked = self._find_page(key.address)
         view = await page.read(asked)
@@ -265,9 +268,7 @@ class Dashboard:
         )
 
     async def _open_live(self, key: PageKey, seen: int | None) -> EventStream:
-        if self.live is None:
-            raise RouteNotFound("the pages of this gateway are not updated")
-        return self.live.open(key, seen=seen)
+        return self._live.open(key, seen=seen)
 
     def _find_page(self, address: str) -> tuple[_Page, PageRequest]:
         """The page at an address. Raises: RouteNotFound."""
@@ -301,9 +302,8 @@ class Dashboard:
             status = http_status(error, for_rpc=False)
             await request.respond(status, part, media_type=_HTML, headers=headers)
             return
-        if self.live is not None:
-            # What is no task tells nobody that it changed: pages would show it seconds later.
-            self.live.refresh()
+        # What is no task tells nobody that it changed: pages would show it seconds later.
+        self._live.refresh()
         if not wants_html(request):
             await request.respond(200, msgspec.json.encode(result), headers=[NO_STORE])
         elif b"hx-request" not in request.headers:

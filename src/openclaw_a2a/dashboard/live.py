@@ -91,6 +91,15 @@ def _read_delay_s() -> float:
         return 0.0
 
 
+async def _wait_set(event: asyncio.Event, wait_s: float) -> None:
+    """Wait until the event is set; it is set when the time is over."""
+    timer = asyncio.get_running_loop().call_later(wait_s, event.set)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()
+
+
 class _Event(NamedTuple):
     sequence: int
     body: bytes
@@ -176,7 +185,7 @@ class LivePages:
                         await refresh
                         self._spent_s += refresh.spent_s
                 await self._rest()
-                await self._wait_changed()
+                await _wait_set(self._wake, REFRESH_S)
         finally:
             # Nothing is awaited from the check of the channels to here: a reader that comes now
             # starts the loop again.
@@ -206,13 +215,6 @@ class LivePages:
         if channel.event is None or time.monotonic() - channel.made_at >= REFRESH_S:
             return True
         return bool(changed) if key.task_id is None else key.task_id in changed
-
-    async def _wait_changed(self) -> None:
-        timer = asyncio.get_running_loop().call_later(REFRESH_S, self._wake.set)
-        try:
-            await self._wake.wait()
-        finally:
-            timer.cancel()
 
     async def _refresh(self, key: PageKey, channel: _Channel) -> None:
         channel.made_at = time.monotonic()
@@ -262,11 +264,7 @@ class PageSubscription:
             self._taken_at = None
         if not self._has_news():
             self._woken.clear()
-            timer = asyncio.get_running_loop().call_later(wait_s, self._woken.set)
-            try:
-                await self._woken.wait()
-            finally:
-                timer.cancel()
+            await _wait_set(self._woken, wait_s)
         event = self._channel.event
         if self.is_over or event is None or not self._has_news():
             return ()
@@ -281,8 +279,11 @@ class PageSubscription:
 @lru_cache(maxsize=16)
 def _encode_part(sequence: int, body: bytes) -> bytes:
     """The frame of a part, which its readers share."""
-    lines = body.replace(b"\r", b"").replace(b"\n", b"\ndata: ")
-    return encode_frame(lines, sequence=sequence)
+    return encode_frame(_encode_lines(body), sequence=sequence)
+
+
+def _encode_lines(body: bytes) -> bytes:
+    return body.replace(b"\r", b"").replace(b"\n", b"\ndata: ")
 
 
 class PartFrames:
@@ -294,7 +295,7 @@ class PartFrames:
 
     def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
         """The lines of a part."""
-        return body.replace(b"\r", b"").replace(b"\n", b"\ndata: ")
+        return _encode_lines(body)
 
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         """What comes before and after a large part."""

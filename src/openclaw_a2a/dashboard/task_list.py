@@ -54,11 +54,6 @@ TABS: Mapping[str, frozenset[TaskState]] = {
 _SHOWS_NOTE = PAUSED | {TaskState.FAILED, TaskState.REJECTED}
 
 
-def format_state(state: TaskState) -> str:
-    """The state as people read it: `input-required`."""
-    return state.value.removeprefix("TASK_STATE_").lower().replace("_", "-")
-
-
 class TaskSummary(JsonStruct, frozen=True, omit_defaults=False):
     """A task in a list. `note`: what it asks, or why it failed; `is_held`: the operator decides."""
 
@@ -379,18 +374,13 @@ def make_row(head: TaskHead, title: str, note: str, *, is_held: bool = False) ->
         caller=head.scope.principal,
         account=head.scope.account,
         agent=None if head.binding is None else head.binding.agent_id,
-        state=format_state(head.state),
+        state=head.state.label,
         title=title,
         note=note if head.state in _SHOWS_NOTE else "",
         status_at=head.status_at,
         created_at=head.created_at,
         is_held=is_held,
     )
-
-
-def is_over(row: TaskSummary) -> bool:
-    """True when the task of a row has ended."""
-    return any(format_state(state) == row.state for state in TERMINAL)
 
 
 def _is_held(resume: bytes | None) -> bool:

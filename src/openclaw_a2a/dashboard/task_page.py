@@ -7,7 +7,15 @@ from datetime import datetime
 import msgspec
 
 from openclaw_a2a.dashboard.requests import PageRequest, read_choice
-from openclaw_a2a.dashboard.task_list import TaskSummary, format_state, make_row, task_title
+from openclaw_a2a.dashboard.task_content import (
+    MAX_SHOWN_TEXT,
+    ShownEvent,
+    Utterance,
+    choose_events,
+    make_conversation,
+    read_edge_events,
+)
+from openclaw_a2a.dashboard.task_list import TaskSummary, make_row, task_title
 from openclaw_a2a.dashboard.task_relations import (
     RelatedCall,
     RelatedNode,
@@ -20,8 +28,6 @@ from openclaw_a2a.dashboard.task_relations import (
 )
 from openclaw_a2a.dashboard.task_timeline import (
     Bar,
-    event_time,
-    is_tool_artifact,
     make_timeline,
     whole_seconds,
 )
@@ -30,36 +36,29 @@ from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader, DeliveryView
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.tasks.queries import find_any_task, get_task
-from openclaw_a2a.engine.transcript.assistant_message import OUTPUT_PREFIX
 from openclaw_a2a.engine.transcript.task_text import parts_text, status_text
 from openclaw_a2a.model.call import Call
-from openclaw_a2a.model.errors import CorruptRecord
-from openclaw_a2a.model.ids import AccountId, ContextId, Json, JsonObject, MessageId
+from openclaw_a2a.model.ids import AccountId, ContextId, JsonObject, MessageId
 from openclaw_a2a.model.message import JsonStruct, Message, Part, Role
-from openclaw_a2a.model.records import Entry, StoredTask, TaskHead, read_held_message
+from openclaw_a2a.model.records import Entry, TaskHead, read_held_message
 from openclaw_a2a.model.task import (
     ACTIVE,
     PAUSED,
     TERMINAL,
-    Artifact,
     StatusUpdate,
     Task,
     TaskState,
 )
 from openclaw_a2a.model.turn import Binding, Scope
-from openclaw_a2a.ports import TaskQuery
+from openclaw_a2a.ports import MeasuredTask, TaskQuery
 
 _FIRST_EVENTS, _LAST_EVENTS = 100, 400
 """How many events of a long task a page shows: the first and the last ones."""
 _MAX_BYTES = 8 * 1024 * 1024
 """A task that is larger is shown without its content."""
-_MAX_TEXT = 32 * 1024
-"""How much of one text a page shows; the download has all of it."""
 _REASON_CHARS = 400
 _SAME_CONTEXT = 20
 _CHAT_TURNS = 20
-IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"})
-"""Media types that a page shows as a picture; in one, a browser runs nothing."""
 
 ListCalls = Callable[[], Awaitable[Sequence[Call]]]
 FindName = Callable[[str], Awaitable[str]]
@@ -67,49 +66,6 @@ FindRemote = Callable[[Engine, TaskHead, Task], Awaitable[Sequence[RelatedRemote
 
 _NEW_ID = "NEW-ID"
 _VARIABLE = "OPENCLAW_A2A_TOKEN"
-
-
-class ShownPart(JsonStruct, frozen=True, omit_defaults=False):
-    """A piece of content. `file` is the name by which its bytes are fetched; empty: it has none.
-
-    `kind` is text, image, file, link or data; `is_cut`: the text is longer than shown.
-    """
-
-    kind: str
-    text: str = ""
-    name: str = ""
-    media_type: str = ""
-    url: str = ""
-    size: int = 0
-    file: str = ""
-    data: Json = None
-    is_cut: bool = False
-
-
-class Utterance(JsonStruct, frozen=True, omit_defaults=False):
-    """What was said or made, in the order in which it happened.
-
-    `kind` is user, agent, note, question, error, tool or artifact.
-    """
-
-    kind: str
-    parts: tuple[ShownPart, ...]
-    name: str = ""
-    at: datetime | None = None
-
-
-class ShownEvent(JsonStruct, frozen=True, omit_defaults=False):
-    """One event of the journal. `body` is its JSON in A2A 1.0, with line breaks.
-
-    `kind` is status, artifact, tool (the progress of a tool call) or damaged.
-    """
-
-    sequence: int
-    kind: str
-    state: str
-    at: datetime | None
-    summary: str
-    body: str
 
 
 class Headline(JsonStruct, frozen=True, omit_defaults=False):
@@ -197,20 +153,10 @@ class TaskDetailsReader:
         self._list_calls = list_calls
         self._deliveries = deliveries
 
-    async def find(self, task_id: str) -> tuple[Engine, TaskHead, int]:
-        """The engine of a task, its head and about its size. Raises: TaskNotFound."""
-        engine, measured = await find_any_task(self._engines, task_id)
-        return engine, measured.head, measured.size
-
-    async def read_stored(self, task_id: str) -> tuple[Engine, StoredTask]:
-        """The task with its content. Raises: TaskNotFound, CorruptRecord."""
-        engine, head, _ = await self.find(task_id)
-        return engine, await get_task(engine, None, head.id)
-
     async def read_summary(self, task_id: str) -> tuple[Engine, TaskHead, TaskSummary, Task | None]:
         """The task as a row, and with its content unless it is large. Raises: as `read`."""
-        engine, head, size = await self.find(task_id)
-        head, task = await _read_content(engine, head, size)
+        engine, measured = await find_any_task(self._engines, task_id)
+        head, task = await _read_content(engine, measured)
         return engine, head, make_row(head, "" if task is None else task_title(task), ""), task
 
     async def read_chat(self, scope: Scope, context_id: ContextId) -> tuple[ChatTurn, ...]:
@@ -234,8 +180,8 @@ class TaskDetailsReader:
         """
         show = read_choice(request.query, "show", ("", "status", "artifact", "tool"))
         order = read_choice(request.query, "order", ("", "oldest", "newest")) or "oldest"
-        engine, head, size = await self.find(request.segments[0])
-        head, task = await _read_content(engine, head, size)
+        engine, measured = await find_any_task(self._engines, request.segments[0])
+        head, task = await _read_content(engine, measured)
         now = engine.clock.now()
         entries = await read_edge_events(engine, head, _FIRST_EVENTS, _LAST_EVENTS)
         approval = await self._find_approval(head)
@@ -263,8 +209,8 @@ class TaskDetailsReader:
             session_url="" if head.binding is None else self._session_url(head.binding),
             timeline=timeline,
             timeline_seconds=whole_seconds(timeline, now),
-            conversation=() if task is None else tuple(_conversation(task, entries)),
-            events=_choose_events(entries, show, order),
+            conversation=() if task is None else tuple(make_conversation(task, entries)),
+            events=choose_events(entries, show, order),
             event_count=head.sequence,
             show=show,
             order=order,
@@ -275,7 +221,7 @@ class TaskDetailsReader:
                 metadata,
                 () if task is None else await self._find_remote(engine, head, task),
                 label=title or head.id,
-                state=format_state(head.state),
+                state=head.state.label,
                 objective_name=await self._objective_name(objective) if objective else "",
             ),
             deliveries=tuple([await self._deliveries.view(one) for one in deliveries]),
@@ -288,7 +234,7 @@ class TaskDetailsReader:
             can_answer=head.state in PAUSED and held is None,
             can_retry=head.state in TERMINAL and task is not None,
             approval=approval,
-            size=size,
+            size=measured.size,
             is_large=task is None,
         )
 
@@ -299,22 +245,12 @@ class TaskDetailsReader:
         return next((one for one in known.approvals if one.task_id == head.id), None)
 
 
-async def _read_content(engine: Engine, head: TaskHead, size: int) -> tuple[TaskHead, Task | None]:
+async def _read_content(engine: Engine, measured: MeasuredTask) -> tuple[TaskHead, Task | None]:
     """The head and the task as they are now; without the task when it is large."""
-    if size > _MAX_BYTES:
-        return head, None
-    stored = await get_task(engine, None, head.id)
+    if measured.size > _MAX_BYTES:
+        return measured.head, None
+    stored = await get_task(engine, None, measured.head.id)
     return stored.head, (await TaskProjection.from_large(stored)).task()
-
-
-def file_parts(task: Task) -> Iterator[tuple[str, Part]]:
-    """Every part of a task with the name by which it is fetched; names stay as the task grows."""
-    for number, message in enumerate(task.history):
-        for index, part in enumerate(message.parts):
-            yield f"m{number}-{index}", part
-    for number, artifact in enumerate(task.artifacts):
-        for index, part in enumerate(artifact.parts):
-            yield f"a{number}-{index}", part
 
 
 # -------------------------------------------------------------------- the sentence on top
@@ -343,7 +279,7 @@ def _headline(
         TaskState.INPUT_REQUIRED: f"Waits for an answer of {head.scope.principal}{reason}",
         TaskState.AUTH_REQUIRED: f"Waits for {head.scope.principal} to sign in{reason}",
     }
-    return Headline(texts.get(head.state, format_state(head.state)), head.status_at)
+    return Headline(texts.get(head.state, head.state.label), head.status_at)
 
 
 def _active_sentence(
@@ -351,7 +287,7 @@ def _active_sentence(
 ) -> str:
     run = next((one for one in engine.runs.values() if one.record.task_id == head.id), None)
     if run is None:
-        return f"No run of this gateway works on it; it is {format_state(head.state)}."
+        return f"No run of this gateway works on it; it is {head.state.label}."
     if not run.slot.has_turn:
         session = run.record.session_key
         others = [one.record for one in engine.runs.values() if one is not run]
@@ -381,18 +317,6 @@ def format_seconds(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
 
 
-# -------------------------------------------------------------------- conversation and events
-
-
-async def read_edge_events(engine: Engine, head: TaskHead, first: int, last: int) -> list[Entry]:
-    """The first events of a task and the last ones; all of them, when there are no more."""
-    read = engine.store.tasks.read_events
-    if head.sequence <= first + last:
-        return await read(None, head.id, after=0, limit=first + last)
-    found = await read(None, head.id, after=0, limit=first)
-    return found + await read(None, head.id, after=head.sequence - last, limit=last)
-
-
 def _statuses(entries: Sequence[Entry]) -> Iterator[StatusUpdate]:
     for entry in entries:
         if entry.state is not None and isinstance(event := entry.event, StatusUpdate):
@@ -407,128 +331,11 @@ def _last_report(statuses: Sequence[StatusUpdate]) -> JsonObject:
     return {}
 
 
-def _conversation(task: Task, entries: Sequence[Entry]) -> Iterator[Utterance]:
-    """Messages of the caller are no events: each comes where the task was opened by one."""
-    said = [(n, one) for n, one in enumerate(task.history) if one.role is Role.USER]
-    artifacts = {one.artifact_id: (n, one) for n, one in enumerate(task.artifacts)}
-    if said:
-        yield _say("user", *said.pop(0))
-    was_paused = False
-    outputs = [one.parts for one in task.artifacts if one.artifact_id.startswith(OUTPUT_PREFIX)]
-    last_answer = _summary(outputs[-1]) if outputs else ""
-    numbers = {one.message_id: n for n, one in enumerate(task.history)}
-    for entry in entries:
-        event = entry.event
-        if not isinstance(event, StatusUpdate):
-            found = artifacts.pop(event.artifact.artifact_id, None)
-            if found is not None:
-                yield _show_artifact(*found)
-            continue
-        state, message = event.status.state, event.status.message
-        if was_paused and state in ACTIVE and said:
-            yield _say("user", *said.pop(0))
-        was_paused = state in PAUSED
-        # The status of an end repeats the answer.
-        if message is not None and not (
-            state is TaskState.COMPLETED and _summary(message.parts) == last_answer
-        ):
-            number = numbers.get(message.message_id, 0)
-            yield _say(_status_kind(state), number, message, event.status.timestamp)
-    for found in artifacts.values():
-        yield _show_artifact(*found)
-    for number, message in said:
-        yield _say("user", number, message)
-
-
 async def _chat_turn(
     engine: Engine, head: TaskHead, row: TaskSummary, task: Task | None
 ) -> ChatTurn:
     entries = await read_edge_events(engine, head, _FIRST_EVENTS, _LAST_EVENTS)
-    return ChatTurn(row, () if task is None else tuple(_conversation(task, entries)))
-
-
-def _status_kind(state: TaskState) -> str:
-    if state in PAUSED:
-        return "question"
-    return "error" if state in (TaskState.FAILED, TaskState.REJECTED) else "note"
-
-
-def _say(kind: str, number: int, message: Message, at: datetime | None = None) -> Utterance:
-    return Utterance(kind, tuple(_show_parts(message.parts, f"m{number}")), at=at)
-
-
-def _show_artifact(number: int, artifact: Artifact) -> Utterance:
-    kind, name = "artifact", artifact.name or artifact.artifact_id
-    if artifact.artifact_id.startswith(OUTPUT_PREFIX):
-        kind, name = "agent", ""
-    elif is_tool_artifact(artifact):
-        kind, name = "tool", str((artifact.metadata or {}).get("toolName", name))
-    return Utterance(kind, tuple(_show_parts(artifact.parts, f"a{number}")), name=name)
-
-
-def _show_parts(parts: Sequence[Part], prefix: str) -> Iterator[ShownPart]:
-    """Streamed text comes in many parts: those that follow each other are one text."""
-    text: list[str] = []
-    for index, part in enumerate(parts):
-        if part.text is not None:
-            text.append(part.text)
-            continue
-        if text:
-            yield _show_text("".join(text))
-            text = []
-        yield _show_other(part, f"{prefix}-{index}")
-    if text:
-        yield _show_text("".join(text))
-
-
-def _show_text(text: str) -> ShownPart:
-    return ShownPart("text", text=text[:_MAX_TEXT], is_cut=len(text) > _MAX_TEXT)
-
-
-def _show_other(part: Part, name: str) -> ShownPart:
-    media_type = (part.media_type or "application/octet-stream").partition(";")[0].strip().lower()
-    label = part.filename or media_type
-    if part.raw is not None:
-        size = len(part.raw) * 3 // 4 - part.raw.count("=", -2)
-        kind = "image" if media_type in IMAGES else "file"
-        return ShownPart(kind, name=label, media_type=media_type, size=size, file=name)
-    if part.url is not None:
-        return ShownPart("link", name=label, media_type=media_type, url=part.url)
-    text = msgspec.json.format(msgspec.json.encode(part.data), indent=2).decode()
-    return ShownPart("data", text=text[:_MAX_TEXT], is_cut=len(text) > _MAX_TEXT)
-
-
-def _choose_events(entries: Sequence[Entry], show: str, order: str) -> tuple[ShownEvent, ...]:
-    found = [one for one in map(_show_event, entries) if show in ("", one.kind)]
-    return tuple(reversed(found) if order == "newest" else found)
-
-
-def _show_event(entry: Entry) -> ShownEvent:
-    try:
-        body = msgspec.json.format(entry.body, indent=2)[:_MAX_TEXT].decode(errors="replace")
-    except ValueError:
-        body = entry.body[:_MAX_TEXT].decode(errors="replace")
-    try:
-        event = entry.event
-    except CorruptRecord as error:
-        return ShownEvent(entry.sequence, "damaged", "", None, error.message, body)
-    if isinstance(event, StatusUpdate):
-        message, state = event.status.message, format_state(event.status.state)
-        text = "" if message is None else _summary(message.parts)
-        at = event.status.timestamp
-        return ShownEvent(entry.sequence, "status", state, at, text, body)
-    artifact = event.artifact
-    kind, summary = "tool" if is_tool_artifact(artifact) else "artifact", _summary(artifact.parts)
-    # What is added goes on in the artifact before; ids of tool calls tell people nothing.
-    if kind == "artifact" and not event.append:
-        summary = f"{artifact.artifact_id}: {summary}"
-    return ShownEvent(entry.sequence, kind, "", event_time(event), summary, body)
-
-
-def _summary(parts: tuple[Part, ...]) -> str:
-    text = " ".join(parts_text(parts)[:_REASON_CHARS].split())[:160]
-    named = [part.filename or ("(blank)" if part.text else f"({part.kind})") for part in parts]
-    return text or ", ".join(named)
+    return ChatTurn(row, () if task is None else tuple(make_conversation(task, entries)))
 
 
 # -------------------------------------------------------------------- relations
@@ -553,7 +360,7 @@ def _find_account(engine: Engine, head: TaskHead) -> AccountId:
 def _commands(task: Task | None, url: str, *, needs_token: bool) -> Commands:
     first = next((one for one in task.history if one.role is Role.USER), None) if task else None
     parts = (Part(text="..."),) if first is None else first.parts
-    if sum(len(part.raw or part.text or "") for part in parts) > _MAX_TEXT:
+    if sum(len(part.raw or part.text or "") for part in parts) > MAX_SHOWN_TEXT:
         parts = (Part(text="(the message is too long for a command line)"),)
     message = Message(MessageId(_NEW_ID), Role.USER, parts)
     body: JsonObject = {

@@ -190,9 +190,6 @@ def _called(
             yield from _called(one, calls, depth + 1, seen=seen | {call.task_id})
 
 
-# -------------------------------------------------------------------- deliveries
-
-
 # -------------------------------------------------------------------- what it cost
 
 

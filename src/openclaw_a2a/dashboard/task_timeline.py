@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from openclaw_a2a.dashboard.task_list import format_state
 from openclaw_a2a.dashboard.task_relations import RelatedCall
 from openclaw_a2a.engine.outbox.delivery_view import webhook_host
 from openclaw_a2a.model.delivery import Delivery, DeliveryState
@@ -121,9 +120,7 @@ def _phases(head: TaskHead, entries: Sequence[Entry]) -> list[_Span]:
         if state in TERMINAL:
             phases[-1].ended_at = at
             break
-        kind, label = _PHASES.get(
-            state, ("wait", f"waits: {format_state(state).replace('-', ' ')}")
-        )
+        kind, label = _PHASES.get(state, ("wait", f"waits: {state.label.replace('-', ' ')}"))
         if kind != phases[-1].kind:
             phases[-1].ended_at = at
             phases.append(_Span(kind, label, at))

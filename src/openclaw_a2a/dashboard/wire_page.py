@@ -16,8 +16,9 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 import msgspec
 
 from openclaw_a2a.dashboard.requests import PageRequest, read_choice
+from openclaw_a2a.dashboard.task_content import read_edge_events
 from openclaw_a2a.dashboard.task_list import TaskSummary
-from openclaw_a2a.dashboard.task_page import TaskDetailsReader, read_edge_events
+from openclaw_a2a.dashboard.task_page import TaskDetailsReader
 from openclaw_a2a.http.asgi import HELD_BYTES, Header, HeldExchange, HttpRequest
 from openclaw_a2a.http.exchange import WireLog
 from openclaw_a2a.http.sse_stream import SSE_HEADERS

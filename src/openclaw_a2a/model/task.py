@@ -39,6 +39,11 @@ class TaskState(Enum):
 
     __hash__ = object.__hash__  # members are single objects; hashing their names costs a call
 
+    @property
+    def label(self) -> str:
+        """The state as people read it: `input-required`."""
+        return self.value.removeprefix("TASK_STATE_").lower().replace("_", "-")
+
 
 class TaskStatus(JsonStruct, frozen=True):
     """The state of a task, since when, and the message of the agent that came with it."""

@@ -13,14 +13,13 @@ from openclaw_a2a.dashboard.actions import MAX_UPLOAD_BYTES, Actions
 from openclaw_a2a.dashboard.agents_page import AgentReader, AgentView
 from openclaw_a2a.dashboard.callers_page import AuditReader, Callers, CallerUsageReader
 from openclaw_a2a.dashboard.calls_page import CallReader
-from openclaw_a2a.dashboard.downloads import TaskDownloads
 from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX, Dashboard
-from openclaw_a2a.dashboard.live import LivePages
 from openclaw_a2a.dashboard.now_page import NowReader
 from openclaw_a2a.dashboard.objectives_page import Objectives
 from openclaw_a2a.dashboard.remote_page import RemoteAgentReader
 from openclaw_a2a.dashboard.requests import ReadPage
 from openclaw_a2a.dashboard.system_page import Deliveries, SystemReader
+from openclaw_a2a.dashboard.task_content import TaskDownloads
 from openclaw_a2a.dashboard.task_list import TaskReader
 from openclaw_a2a.dashboard.task_page import TaskDetailsReader
 from openclaw_a2a.dashboard.wire_page import WireReader
@@ -100,6 +99,7 @@ class DashboardWiring:
             rpc_url=self._rpc_url,
             session_url=self._session_url,
         )
+        self._downloads = TaskDownloads(engines)
         self._wire = WireReader(self._task, wire_log, started_at=clock.now())
         self._agents = AgentReader(self._list_agents, self._tasks, self._task)
         self._now = NowReader(
@@ -113,6 +113,8 @@ class DashboardWiring:
         )
         self.dashboard = Dashboard(
             authenticator,
+            engines,
+            supervisor,
             admission=admission,
             streams=streams,
             bodies=bodies,
@@ -142,8 +144,7 @@ class DashboardWiring:
         )
         self._audit = AuditReader(settings.data)
         self._add_pages()
-        self._add_actions(Actions(engines, self._task, approvals, cache))
-        self.dashboard.live = LivePages(engines, self.dashboard.make_part, supervisor)
+        self._add_actions(Actions(engines, approvals, cache))
 
     def _add_pages(self) -> None:
         def add(path: str, template: str, section: str, read: ReadPage) -> None:
@@ -173,7 +174,7 @@ class DashboardWiring:
         add("/callers", "callers.html", "callers", self._callers.list)
         add("/audit", "audit.html", "audit", self._audit.read)
         add("/system", "system.html", "system", self._system.read)
-        downloads, tasks = TaskDownloads(self._task), f"{DASHBOARD_PREFIX}/tasks"
+        downloads, tasks = self._downloads, f"{DASHBOARD_PREFIX}/tasks"
         self.dashboard.add_download(f"{tasks}/{{}}/events.jsonl", downloads.read_journal)
         self.dashboard.add_download(f"{tasks}/{{}}/files/{{}}", downloads.read_file)
 

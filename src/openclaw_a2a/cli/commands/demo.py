@@ -214,7 +214,15 @@ async def _write(agent: DemoAgent, turn: Turn) -> AsyncIterator[AgentEvent]:
             yield event
         return
     yield Note("Asking the researcher")
-    answer = await agent.demo.call_agent(turn, "researcher", "research", {"question": "tides"})
+    question: JsonObject = {"question": "tides"}
+    result = await agent.demo.call_tool(
+        turn,
+        "agent_call",
+        {"agent": "researcher", "skill": "research", "input": question, "wait": True},
+    )
+    answer = result.get("output") or result.get("error") or result.get("status")
+    if is_object(answer):  # `{"answer": "..."}`: what it says, and not how
+        answer = " ".join(map(str, answer.values()))
     yield Note(f"The researcher said: {answer}")
     await agent.pause(1)
     for word in ("Dear reader, ", "the moon ", "moves ", "the sea."):
@@ -345,15 +353,6 @@ class Demo:
         gateway = build_app(settings, agents=agents)
         gateway.supervisor.spawn("demo", self._play(gateway))
         return gateway
-
-    async def call_agent(self, turn: Turn, agent: str, skill: str, given: JsonObject) -> str:
-        """Have an agent call another; what came of it."""
-        body: JsonObject = {"agent": agent, "skill": skill, "input": given, "wait": True}
-        result = await self.call_tool(turn, "agent_call", body)
-        output: Json = result.get("output")
-        if is_object(output):  # `{"answer": "..."}`: what it says, and not how
-            output = " ".join(map(str, output.values()))
-        return str(output or result.get("error") or result.get("status"))
 
     async def call_tool(self, turn: Turn, tool: str, body: JsonObject) -> JsonObject:
         """Have an agent call a tool, as its host does; the result."""

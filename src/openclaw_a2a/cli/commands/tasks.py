@@ -27,7 +27,7 @@ from openclaw_a2a.cli.options import (
     list_tasks,
     switch,
 )
-from openclaw_a2a.cli.render.stream import format_message, format_parts, state_name
+from openclaw_a2a.cli.render.stream import format_message, format_parts
 from openclaw_a2a.cli.render.terminal import (
     ItemTable,
     describe_empty,
@@ -153,7 +153,7 @@ _COLOURS = {
 _TABLE = ItemTable[Task](
     {
         "TASK": lambda task, _: task.id,
-        "STATE": lambda task, _: state_name(task.status.state),
+        "STATE": lambda task, _: task.status.state.label,
         "SINCE": lambda task, _: _time(task.status.timestamp),
         "LAST MESSAGE": lambda task, _: format_message(task.history[-1]) if task.history else "",
     },
@@ -168,7 +168,7 @@ _TASKS = Resource[TaskView](
     table=ItemTable(
         {
             "TASK": lambda task, _: task.id,
-            "STATE": lambda task, _: state_name(task.state),
+            "STATE": lambda task, _: task.state.label,
             "SINCE": lambda task, _: _time(task.status_at),
             "CALLER": lambda task, _: task.caller,
             "AGENT": lambda task, _: task.agent or "-",
@@ -279,7 +279,7 @@ def cancel(task: TaskPrefix, /, *, connection: TaskConnection = OWN_TASKS) -> in
     with connection.connect(task) as (client, task_id):
         body = client.call("CancelTask", {"id": task_id})
     ended = decode_response(body, Task)
-    line = f"{ended.id}  {state_name(ended.status.state)}"
+    line = f"{ended.id}  {ended.status.state.label}"
     print_result(ended, line, as_json=connection.as_json)
     return DONE
 
@@ -303,7 +303,7 @@ def delete(
 def _show_task(task: Task) -> None:
     print_data(f"task     {task.id}")
     print_data(f"context  {task.context_id}")
-    print_data(f"state    {state_name(task.status.state)} since {_time(task.status.timestamp)}")
+    print_data(f"state    {task.status.state.label} since {_time(task.status.timestamp)}")
     made = [one.parts for one in task.artifacts]
     last = [task.status.message.parts] if task.status.message else []
     whole = [*(message.parts for message in task.history), *last]

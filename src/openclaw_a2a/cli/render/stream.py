@@ -67,7 +67,7 @@ class StreamView:
         is_news = status.state is not self._state
         if is_news or (text and status.state is TaskState.WORKING and not is_known):
             note = "" if not text or status.state is TaskState.COMPLETED else f": {text}"
-            self._aside(f"{state_name(status.state)}{note}")
+            self._aside(f"{status.state.label}{note}")
         self._state = status.state
 
     def _draw_artifact(self, artifact: Artifact, *, is_whole: bool, are_pieces: bool) -> None:
@@ -112,11 +112,6 @@ class StreamView:
         if self.is_mid_line:
             print_data()
         self.is_mid_line = False
-
-
-def state_name(state: TaskState) -> str:
-    """The state as people say it."""
-    return state.value.removeprefix("TASK_STATE_").lower().replace("_", "-")
 
 
 def format_message(message: Message) -> str:
