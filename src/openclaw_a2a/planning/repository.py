@@ -318,7 +318,7 @@ class ObjectiveRepository:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(_log_failure)  # nobody is left who gets the error
+            task.add_done_callback(_log_failure)  # no caller is left to get the error
             raise
 
     async def reserve_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> bool:
