@@ -360,8 +360,7 @@ def _decode(decoder: msgspec.json.Decoder[_T], record: Record | None) -> _T | No
 
 def expires_at(call: Call) -> datetime:
     """Until when the record of a call is kept."""
-    is_needed = call.is_undelivered or call.is_unprocessed or call.parent is not None
-    if call.settled_at is None or is_needed:
+    if call.settled_at is None or call.parent or call.is_undelivered or call.is_unprocessed:
         return (call.deadline or call.accepted_at) + _UNDELIVERED_RETENTION
     timeout = timedelta(milliseconds=call.timeout_ms)
     # From when the caller got it: a gateway that dies between recording a poll and answering it

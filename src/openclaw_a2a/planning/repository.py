@@ -206,14 +206,14 @@ class ObjectiveRepository:
     ) -> OperationSubscription:
         """Subscribe to the operations after a sequence number (None: the current one).
 
-        Raises: PlanItemNotFound.
+        A number that is ahead counts as the current one. Raises: PlanItemNotFound.
         """
         # Under the lock: no change is published between reading the state and subscribing.
         async with self._lock(objective_id):
             state = await self._get_locked(scope, objective_id)
             subscription = OperationSubscription(
                 state,
-                state.seq if after is None else after,
+                state.seq if after is None else min(after, state.seq),
                 read_operations=self.read_operations,
                 unsubscribe=self.unsubscribe,
             )

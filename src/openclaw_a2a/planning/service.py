@@ -193,13 +193,9 @@ class PlanningService:
         Raises: InvalidParams, PlanItemNotFound.
         """
         parsed = requests.parse_as(requests.GetObjective, params, method=SUBSCRIBE)
-        # For the cursor; the repository reads the state again, under its lock.
-        state = await self._repository.get(scope, parsed.id)
+        operations = await self._repository.subscribe(scope, parsed.id, cursor)
         # A cursor ahead of the objective belongs to a deleted one that had the same id.
-        with_snapshot = cursor is None or cursor > state.seq
-        operations = await self._repository.subscribe(
-            scope, state.id, after=None if with_snapshot else cursor
-        )
+        with_snapshot = cursor is None or cursor > operations.state.seq
         return ObjectiveSubscription(operations, self._view, with_snapshot=with_snapshot)
 
     # ---------------------------------------------------------------- objectives
