@@ -1,1 +1,1 @@
-"""Calls between agents: the answer comes back to the caller's own session, once."""
+"""Calls between agents: each outcome is delivered once, into the caller's own session."""

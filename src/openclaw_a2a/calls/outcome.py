@@ -147,7 +147,7 @@ def _parse_outcome(task: Task | None) -> Outcome:
 
 
 def first_text(stored: StoredTask) -> str:
-    """What the callee was told."""
+    """The message to the callee."""
     history = TaskProjection.from_stored(stored).task().history
     return "" if not history else parts_text(history[0].parts)
 

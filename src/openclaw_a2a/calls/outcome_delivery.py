@@ -214,12 +214,12 @@ class OutcomeDelivery:
         if decided is CallStatus.TIMEOUT or task.ended_at is None or is_waited:
             # Answer, deadline and poll may come at once, also in two replicas: the record's
             # version decides which one settles the call. And a replica that was taken for dead
-            # must not answer who waits: another one sends the outcome.
+            # must not answer a waiting caller: another one sends the outcome.
             changed = await self._calls.update(
                 call.id, lambda known: self._settled(known, decided, task)
             )
         else:
-            # The end is durable and came in time: whoever looks at it decides the same, so that
+            # The end is durable and came in time: every process decides the same by it, so that
             # the commit of this can wait for the next step.
             changed = self._calls.stage(call.id, lambda known: self._settled(known, decided, task))
         if changed is not None:
@@ -242,7 +242,7 @@ class OutcomeDelivery:
     def _settled(self, call: Call, status: CallStatus, task: CalleeTask) -> Call | None:
         if call.is_settled:
             return None
-        # An answer counts from the end of the callee's task: the same whoever decides it, so that
+        # An answer counts from the end of the callee's task: the same in every process, so that
         # a restart does not change the order of outcomes in a session.
         ended_at = None if status is CallStatus.TIMEOUT else task.ended_at
         now, route = ended_at or self._now(), call.route
@@ -256,7 +256,7 @@ class OutcomeDelivery:
     # ---------------------------------------------------------------- a callee that asks back
 
     def _end_question(self, task_id: TaskId) -> None:
-        """Fail the task of a callee that asks: a call has no one who answers questions."""
+        """Fail the task of a callee that asks: nothing answers the questions of a call."""
         if task_id not in self._open_questions:
             self._open_questions.add(task_id)
             # In a task of its own: `fail_paused_task` waits until the asking run has ended, and the

@@ -114,7 +114,7 @@ class Waiters:
         self.release()
 
     def release(self) -> None:
-        """Answer all who wait now that the outcome comes later."""
+        """Answer all callers that wait now that the outcome comes later."""
         for _, settled in self._waiting.values():
             if not settled.done():
                 settled.set_result(None)
@@ -210,7 +210,7 @@ _REFINES: Mapping[OutcomeState, Set[OutcomeState]] = {
 
 
 def stored_state(call: Call) -> OutcomeState:
-    """The state that the stored call alone tells, as after a restart."""
+    """The state by the stored call alone, as after a restart."""
     if call.status is CallStatus.PENDING:
         return _S.PENDING
     if call.route is OutcomeRoute.NONE or call.discarded_at is not None:

@@ -1,4 +1,4 @@
-"""Whether a call may be made: who may call whom, which skills there are, what fits them."""
+"""Checks whether a call may be made: the agents that may call each other, skills, inputs."""
 
 from collections.abc import Collection, Mapping
 

@@ -38,7 +38,7 @@ _SESSION_KIND = "call-session"
 _MAX_IN_SESSION = 16
 _SESSION_RETENTION = timedelta(days=1)
 _LOOK_S = 1.0
-"""How often a call that another replica drives is looked at by who waits for it."""
+"""How often a call that another replica drives is read again while its outcome is awaited."""
 
 _decoder = msgspec.json.Decoder(Call)
 _ids_decoder = msgspec.json.Decoder(list[CallId])
@@ -59,7 +59,7 @@ class CallRepository:
         self._unsaved: set[CallId] = set()
         """Calls that are settled here and not in the store yet."""
         self._with_outcome: dict[CallId, None] = {}
-        """The settled calls, for `purge`, which need not look at all that are pending."""
+        """The settled calls, so that `purge` need not go through the pending ones."""
         self._inherited: set[CallId] = set()
         """Calls that an earlier process accepted, and of which it may have sent the outcome."""
         self._by_task: dict[TaskId, CallId] = {}
@@ -70,7 +70,7 @@ class CallRepository:
         """By calling agent, the calls without an outcome; a debate's own calls are left out."""
         self.pending_count = 0
         self.purged: deque[Call] = deque(maxlen=_MAX_PURGED)
-        """The calls that were purged last, for people who look at them; only in this process."""
+        """The calls that were purged last, for the operator; only those of this process."""
         self.on_delivered: Callable[[SessionKey], None] = lambda _: None
         """Called when an outcome has left the queue of its session."""
 
@@ -219,10 +219,7 @@ class CallRepository:
         return edited
 
     async def update(
-        self,
-        call_id: CallId,
-        edit: Callable[[Call], Call | None],
-        progress: Delivery | None = None,
+        self, call_id: CallId, edit: Callable[[Call], Call | None], progress: Delivery | None = None
     ) -> Call | None:
         """Change a call; the changed call, or None when `edit` has nothing to change.
 
@@ -312,7 +309,7 @@ class CallRepository:
             if call is None or call.is_settled:
                 return call
             settled = self._settled.setdefault(call_id, asyncio.Event())
-            # Another replica may drive it, which tells nobody; it may be ours at any time.
+            # Another replica may drive it, which sets no event here; it may be ours at any time.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S if self.is_shared else None):
                     await settled.wait()
@@ -363,8 +360,7 @@ def _decode(decoder: msgspec.json.Decoder[_T], record: Record | None) -> _T | No
 
 def expires_at(call: Call) -> datetime:
     """Until when the record of a call is kept."""
-    is_needed = call.is_undelivered or call.is_unprocessed or call.parent is not None
-    if call.settled_at is None or is_needed:
+    if call.settled_at is None or call.parent or call.is_undelivered or call.is_unprocessed:
         return (call.deadline or call.accepted_at) + _UNDELIVERED_RETENTION
     timeout = timedelta(milliseconds=call.timeout_ms)
     # From when the caller got it: a gateway that dies between recording a poll and answering it

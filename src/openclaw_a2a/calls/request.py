@@ -15,13 +15,7 @@ import msgspec
 from openclaw_a2a.model.errors import Problem
 from openclaw_a2a.model.ids import TARGET_PREFIX, AgentId, Json, JsonObject
 from openclaw_a2a.model.skill import SKILL_NAME
-from openclaw_a2a.model.validation import (
-    ProblemCollector,
-    is_list,
-    is_object,
-    join_path,
-    one_of,
-)
+from openclaw_a2a.model.validation import ProblemCollector, is_list, is_object, join_path, one_of
 
 MAX_INPUT_BYTES = 1_048_576
 MODES = ("execute", "critique")

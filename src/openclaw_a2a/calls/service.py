@@ -210,11 +210,11 @@ class CallService:
         if call is None:
             return {"status": "error", "error": "there is no such call, or it was purged"}
         stored = await self._read_task(call)
-        is_ended = self._is_ended(call, stored)
+        task, is_ended = CalleeTask.from_stored(stored), self._is_ended(call, stored)
         if call.caller.is_same(caller) and (stored is not None or is_ended):
             with suppress(GatewayError):  # the poll is answered; the message may follow as well
-                call = await self._delivery.claim(call, CalleeTask.from_stored(stored))
-        result = {**poll_result(call, read_outcome(stored) if is_ended else None), **call_ids(call)}
+                call = await self._delivery.claim(call, task)
+        result = {**poll_result(call, task.outcome if is_ended else None), **call_ids(call)}
         return {**result, "times": await self._timestamps(call, stored)}
 
     # ---------------------------------------------------------------- debate_call
@@ -324,7 +324,7 @@ class CallService:
         return call
 
     async def read_exchange(self, call: Call) -> tuple[str, Outcome | None]:
-        """What the callee was told, and what came of it; None: nothing yet."""
+        """The message to the callee, and the outcome; None: there is none yet."""
         stored = await self._read_task(call)
         said = "" if stored is None else first_text(stored)
         return said, read_outcome(stored) if self._is_ended(call, stored) else None

@@ -423,7 +423,6 @@ class StepExecutor:
         Returns when all have stopped. A task that does not stop in its time is still active in the
         state, and the outbox reports its end.
         """
-
         # A step that is being started is not linked yet. When the executor is done with it, it is
         # linked, or its sync has found the objective closed and canceled it.
         async with self._lock(objective_id):

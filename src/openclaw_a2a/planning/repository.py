@@ -206,14 +206,14 @@ class ObjectiveRepository:
     ) -> OperationSubscription:
         """Subscribe to the operations after a sequence number (None: the current one).
 
-        Raises: PlanItemNotFound.
+        A number that is ahead counts as the current one. Raises: PlanItemNotFound.
         """
         # Under the lock: no change is published between reading the state and subscribing.
         async with self._lock(objective_id):
             state = await self._get_locked(scope, objective_id)
             subscription = OperationSubscription(
                 state,
-                state.seq if after is None else after,
+                state.seq if after is None else min(after, state.seq),
                 read_operations=self.read_operations,
                 unsubscribe=self.unsubscribe,
             )
@@ -318,7 +318,7 @@ class ObjectiveRepository:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(_log_failure)  # nobody is left who gets the error
+            task.add_done_callback(_log_failure)  # no caller is left to get the error
             raise
 
     async def reserve_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> bool:

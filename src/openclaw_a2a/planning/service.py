@@ -193,13 +193,9 @@ class PlanningService:
         Raises: InvalidParams, PlanItemNotFound.
         """
         parsed = requests.parse_as(requests.GetObjective, params, method=SUBSCRIBE)
-        # For the cursor; the repository reads the state again, under its lock.
-        state = await self._repository.get(scope, parsed.id)
+        operations = await self._repository.subscribe(scope, parsed.id, cursor)
         # A cursor ahead of the objective belongs to a deleted one that had the same id.
-        with_snapshot = cursor is None or cursor > state.seq
-        operations = await self._repository.subscribe(
-            scope, state.id, after=None if with_snapshot else cursor
-        )
+        with_snapshot = cursor is None or cursor > operations.state.seq
         return ObjectiveSubscription(operations, self._view, with_snapshot=with_snapshot)
 
     # ---------------------------------------------------------------- objectives
@@ -266,14 +262,13 @@ class PlanningService:
         state = await self._repository.get_by_plan(scope, params.id)
         # A dry run: deliveries must not be stored for an update that is not valid.
         commands.update_plan(Change(state, self._repository.command_context()), params)
-        edits = [one for one in params.tasks or () if one.a2a_task_id]
-        links = {one.id: one.a2a_task_id for one in edits if one.a2a_task_id}
-        for edit in edits:
-            stored = await self._engine.store.tasks.read_task(scope, links[edit.id])
+        links = [(one, one.a2a_task_id) for one in params.tasks or () if one.a2a_task_id]
+        for edit, task_id in links:
+            stored = await self._engine.store.tasks.read_task(scope, task_id)
             if stored is None:
-                raise not_found("A2A task", links[edit.id])
+                raise not_found("A2A task", task_id)
             if edit.status is PlanTaskStatus.COMPLETED and not is_terminal(stored.head.state):
-                raise commands.still_running(state.task(edit.id), links[edit.id])
+                raise commands.still_running(state.task(edit.id), task_id)
         if links and params.if_updated_at is not None:
             # The outbox may report the linked tasks before the update below, which changes the
             # plan: so ifUpdatedAt is checked by a change of its own before that.
@@ -281,9 +276,10 @@ class PlanningService:
             await self._repository.change(scope, state.id, commands.update_plan, check)
             params = msgspec.structs.replace(params, if_updated_at=None)
         make_delivery = self._executor.task_sync.delivery_factory
-        for step, task_id in links.items():
+        for edit, task_id in links:
             # From now on the outbox reports the task to its step, also if this process dies.
-            link = StepLink(state.id, step, state.attempts.get(step, 0) + 1, is_own=False)
+            attempt = state.attempts.get(edit.id, 0) + 1
+            link = StepLink(state.id, edit.id, attempt, is_own=False)
             try:
                 await self._add_delivery(make_delivery(link)(task_id, -1))
             except TaskNotFound:  # the task was deleted meanwhile

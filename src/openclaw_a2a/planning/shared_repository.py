@@ -30,14 +30,7 @@ from openclaw_a2a.planning.model import ObjectiveId, PlanId
 from openclaw_a2a.planning.operations import decode_operation
 from openclaw_a2a.planning.repository import LOG_KIND, ObjectiveRepository, replay_log
 from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState, apply
-from openclaw_a2a.ports import (
-    LogStore,
-    Record,
-    RecordStore,
-    ReplicaStore,
-    SharedLog,
-    StoredLog,
-)
+from openclaw_a2a.ports import LogStore, Record, RecordStore, ReplicaStore, SharedLog, StoredLog
 
 log = get_logger(__name__)
 
@@ -67,7 +60,7 @@ class SharedObjectiveRepository(ObjectiveRepository):
         """The numbers of the logs in memory, as far as they are known; see `SharedLog`."""
         self._unreadable: dict[ObjectiveId, int] = {}
         """The sequences of logs that describe no objective, so that they are read only once."""
-        self._told: set[ObjectiveId] = set()
+        self._notified: set[ObjectiveId] = set()
         self._must_compare = self._must_compare_all = False
         self._wake = asyncio.Event()
         self._compare_lock = asyncio.Lock()
@@ -83,7 +76,7 @@ class SharedObjectiveRepository(ObjectiveRepository):
         if log_ids is None:
             self._must_compare = self._must_compare_all = True
         else:
-            self._told.update(map(ObjectiveId, log_ids))
+            self._notified.update(map(ObjectiveId, log_ids))
         self._wake.set()
 
     def on_taken_over(self) -> None:
@@ -102,13 +95,13 @@ class SharedObjectiveRepository(ObjectiveRepository):
         compare_at, compare_all_at = now(), now() + _ALL_S
         while True:
             self._wake.clear()
-            told, self._told = self._told, set()
+            notified, self._notified = self._notified, set()
             is_read = False
             try:
-                for objective_id in told:
+                for objective_id in notified:
                     await self._follow_one(objective_id)
                 if self._must_compare_all or now() >= compare_all_at:
-                    # Before the comparison: a change that is told of meanwhile needs another one.
+                    # Before the comparison: a notification that comes meanwhile needs another one.
                     self._must_compare_all = False
                     try:
                         await self._compare_archived()

@@ -440,10 +440,7 @@ class Change:
     """
 
     def __init__(
-        self,
-        state: ObjectiveState,
-        context: CommandContext,
-        operations: Iterable[Operation] = (),
+        self, state: ObjectiveState, context: CommandContext, operations: Iterable[Operation] = ()
     ) -> None:
         self.state = state.copy()
         self.context = context
