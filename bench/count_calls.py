@@ -76,25 +76,22 @@ class CountedAgent:
     """Answers `chunks:N` in N pieces, anything else at once; leaves a mark for each run."""
 
     def __init__(self, marks: Path) -> None:
-        from openclaw_a2a.model.agent_event import Reply
         from openclaw_a2a.ports import Recovery
 
         self.recovery = Recovery.REPEAT
         self._marks = marks
-        # Made once: what an agent does to make its answer is not counted.
-        self._reply = Reply.of_text('{"output": "done", "confidence": 0.9}')
 
     async def run(self, turn: Json) -> AsyncIterator[Json]:
         """Answer the turn."""
         import asyncio
 
-        from openclaw_a2a.model.agent_event import TextDelta
+        from openclaw_a2a.model.agent_event import Reply, TextDelta
 
         kind, _, count = turn.body.partition(":")
         with self._marks.open("ab") as marks:
             marks.write(b"x")
         if kind != "chunks":
-            yield self._reply
+            yield Reply.of_text('{"output": "done", "confidence": 0.9}')
             return
         for _ in range(int(count)):
             yield TextDelta("0123456789")
@@ -154,9 +151,10 @@ def in_one_packet(connection: http.client.HTTPConnection) -> Iterator[None]:
     """Send head and body together: a body that comes alone makes calls of its own."""
     if connection.sock is None:
         connection.connect()
-    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    cork = getattr(socket, "TCP_CORK", None) or socket.TCP_NOPUSH  # Linux, others
+    connection.sock.setsockopt(socket.IPPROTO_TCP, cork, 1)
     yield
-    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+    connection.sock.setsockopt(socket.IPPROTO_TCP, cork, 0)
 
 
 class Gateway:
