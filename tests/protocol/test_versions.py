@@ -3,20 +3,24 @@
 import pytest
 
 from openclaw_a2a.model.errors import MethodNotFound, VersionNotSupported
-from openclaw_a2a.protocol import v03, v1
-from openclaw_a2a.protocol.versions import ProtocolVersion, version_of_method
+from openclaw_a2a.protocol.versions import (
+    METHODS_V03,
+    METHODS_V1,
+    ProtocolVersion,
+    version_of_method,
+)
 
 
 def test_the_versions_share_no_method():
-    assert len(v1.METHODS) == 11
-    assert len(v03.METHODS) == 10
-    assert not v1.METHODS & v03.METHODS
+    assert len(METHODS_V1) == 11
+    assert len(METHODS_V03) == 10
+    assert not METHODS_V1 & METHODS_V03
 
 
 @pytest.mark.parametrize("header", [None, "", "  "])
 def test_the_method_decides_when_there_is_no_header(header):
-    assert all(version_of_method(method, header) is ProtocolVersion.V1 for method in v1.METHODS)
-    assert all(version_of_method(method, header) is ProtocolVersion.V03 for method in v03.METHODS)
+    assert all(version_of_method(method, header) is ProtocolVersion.V1 for method in METHODS_V1)
+    assert all(version_of_method(method, header) is ProtocolVersion.V03 for method in METHODS_V03)
 
 
 def test_a_header_that_agrees_is_fine():

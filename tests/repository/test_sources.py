@@ -105,7 +105,6 @@ SAME_NAME = {
     "FAILED": "the outcome in the audit log, the text of a task, an exit code",
     "Item": "an object that has a status, and a step that OpenClaw reports",
     "LARGE_BYTES": "of an answer, and of a value in the database",
-    "METHODS": "of the objectives extension, and of the protocol",
     "PAUSED": "states of tasks, and the status of an objective",
     "STOPPED": "texts of tasks: stopped in OpenClaw, stopped here",
     "TRANSITIONS": "the table of each state machine",

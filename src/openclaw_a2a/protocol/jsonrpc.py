@@ -82,6 +82,11 @@ def encode_result(id: bytes, result: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":' + id + b',"result":' + result + b"}"
 
 
+def around_result(id: bytes) -> tuple[bytes, bytes]:
+    """What a response has before and after a result that is encoded already."""
+    return b'{"jsonrpc":"2.0","id":' + id + b',"result":', b"}"
+
+
 def encode_error(id: bytes, error: bytes) -> bytes:
     """A response with an error object."""
     return b'{"jsonrpc":"2.0","id":' + id + b',"error":' + error + b"}"

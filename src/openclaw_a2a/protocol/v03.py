@@ -47,12 +47,11 @@ from openclaw_a2a.protocol.validation import (
     sent_parts,
     standard_base64,
 )
-from openclaw_a2a.protocol.versions import METHODS_V03, ProtocolVersion
+from openclaw_a2a.protocol.versions import ProtocolVersion
 
 T = TypeVar("T")
 
 VERSION: ProtocolVersion = ProtocolVersion.V03
-METHODS = METHODS_V03
 STREAMS_FINISHED_TASKS: bool = True
 FOLLOWS_PAUSED_TASKS: bool = False
 STREAMS_EARLY_ERRORS: bool = True
@@ -380,9 +379,8 @@ def encode_task_result(task: bytes, history_length: int | None = None) -> bytes:
     return encode_task(decoded)
 
 
-def encode_sent_task(task: bytes, history_length: int | None) -> bytes:
-    """A stored task as the result of a send; its kind tells it from a message."""
-    return encode_task_result(task, history_length)
+encode_sent_task = encode_task_result
+"""As the result of a send, where its kind tells it from a message."""
 
 
 def encode_sent_message(message: bytes) -> bytes:

@@ -29,10 +29,9 @@ from openclaw_a2a.protocol.validation import (
     sent_parts,
     standard_base64,
 )
-from openclaw_a2a.protocol.versions import METHODS_V1, ProtocolVersion
+from openclaw_a2a.protocol.versions import ProtocolVersion
 
 VERSION: ProtocolVersion = ProtocolVersion.V1
-METHODS = METHODS_V1
 STREAMS_FINISHED_TASKS: bool = False
 FOLLOWS_PAUSED_TASKS: bool = True
 STREAMS_EARLY_ERRORS: bool = False

@@ -13,6 +13,7 @@ from openclaw_a2a.protocol.jsonrpc import (
     NO_ID,
     Envelope,
     EnvelopeError,
+    around_result,
     decode_envelope,
     encode_error,
     encode_result,
@@ -100,7 +101,7 @@ class JsonRpcCall(AccountCall, eq=False, kw_only=True):
         if isinstance(result, bytes):
             await self.http.respond(200, encode_result(self.envelope.id, result))
             return
-        before, _, after = encode_result(self.envelope.id, b"\0").partition(b"\0")
+        before, after = around_result(self.envelope.id)
         await self.http.respond_chunks((before, *result.chunks, after))
 
     def decode(self) -> Any:
@@ -155,7 +156,7 @@ class JsonRpcCall(AccountCall, eq=False, kw_only=True):
 
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         """What is around a result that is encoded already."""
-        before, _, after = encode_result(self.envelope.id, b"\0").partition(b"\0")
+        before, after = around_result(self.envelope.id)
         return b"id: %d\ndata: %b" % (sequence, before), after + b"\n\n"
 
     def error_frame(self, error: GatewayError) -> bytes:

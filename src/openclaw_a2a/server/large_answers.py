@@ -13,14 +13,12 @@ import msgspec
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore, Pacer
-from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.http.asgi import ClientDisconnected, HttpRequest
 from openclaw_a2a.model.errors import Overloaded, TaskNotFound
-from openclaw_a2a.model.ids import PeerName, TaskId
+from openclaw_a2a.model.ids import PeerName
 from openclaw_a2a.model.records import StoredTask, TaskHead, decode_task
 from openclaw_a2a.model.task import Task
-from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import MeasuredTask
 from openclaw_a2a.protocol import v1
 from openclaw_a2a.protocol.versions import ProtocolVersion
@@ -171,9 +169,3 @@ async def _encode(
         if await pacer.pause():
             await check_present(request)
     return (*chunks, b"".join(pieces))
-
-
-async def measure_large(engine: Engine, scope: Scope, task_id: TaskId) -> MeasuredTask | None:
-    """The task, if it is large. Raises: TaskNotFound."""
-    measured = await queries.measure_task(engine, scope, task_id)
-    return measured if measured.size >= queries.LARGE_BYTES else None

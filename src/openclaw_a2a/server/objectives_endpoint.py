@@ -19,7 +19,7 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.service import SUBSCRIBE, ObjectiveSubscription, PlanningService
 from openclaw_a2a.planning.steps import EXTENSION_URI
 from openclaw_a2a.protocol import errors
-from openclaw_a2a.protocol.jsonrpc import Envelope, encode_error, encode_result
+from openclaw_a2a.protocol.jsonrpc import Envelope, around_result, encode_error, encode_result
 from openclaw_a2a.protocol.v1 import decode_plan_query
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
@@ -50,6 +50,24 @@ async def _stream(
     finally:
         for subscription in opened:
             subscription.close()
+
+
+async def _call(
+    call: "PlanningRpcCall | RestRequest",
+    planning: PlanningService,
+    method: str,
+    params: JsonObject,
+) -> bytes:
+    """The encoded result of a method. Raises: what the planning service raises."""
+    result = await planning.call(
+        method,
+        params,
+        call.scope,
+        address=call.http.client_address,
+        is_from_peer=True,
+        agents=call.http.caller_agents,
+    )
+    return msgspec.json.encode(result)
 
 
 def find_rpc_call(
@@ -94,16 +112,8 @@ class PlanningRpcCall(StoredFrames, msgspec.Struct, frozen=True):
         if method == SUBSCRIBE and not self.http.is_silent:
             await _stream(self, self.planning, params)
             return
-        host = self.http.client_address
-        result = await self.planning.call(
-            method,
-            params,
-            self.scope,
-            address=host,
-            is_from_peer=True,
-            agents=self.http.caller_agents,
-        )
-        await self.http.respond(200, encode_result(self.envelope.id, msgspec.json.encode(result)))
+        result = await _call(self, self.planning, method, params)
+        await self.http.respond(200, encode_result(self.envelope.id, result))
 
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """One event, in this call's envelope."""
@@ -111,7 +121,7 @@ class PlanningRpcCall(StoredFrames, msgspec.Struct, frozen=True):
 
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         """What is around a result that is encoded already."""
-        before, _, after = encode_result(self.envelope.id, b"\0").partition(b"\0")
+        before, after = around_result(self.envelope.id)
         return b"id: %d\ndata: %b" % (sequence, before), after + b"\n\n"
 
     def error_frame(self, error: GatewayError) -> bytes:
@@ -188,16 +198,7 @@ async def serve_rest(request: RestRequest, segments: list[str]) -> None:
     if method == SUBSCRIBE:
         await _stream(request, planning, params)
         return
-    host = request.http.client_address
-    result = await planning.call(
-        method,
-        params,
-        request.scope,
-        address=host,
-        is_from_peer=True,
-        agents=request.http.caller_agents,
-    )
-    await request.respond(msgspec.json.encode(result))
+    await request.respond(await _call(request, planning, method, params))
 
 
 async def _read_params(request: RestRequest, method: str, *, has_id: bool) -> JsonObject:

@@ -78,7 +78,6 @@ from openclaw_a2a.server.large_answers import (
     LargeAnswer,
     TaskFrame,
     check_present,
-    measure_large,
 )
 
 NO_USABLE_PART = "No supported text or data part was found in the message."
@@ -395,14 +394,14 @@ async def _submit_with_push(
 
 async def get(call: AccountCall, request: GetRequest) -> bytes | LargeAnswer:
     """A task. Raises: TaskNotFound, and for a large one as `LargeAnswers.read`."""
-    tasks = call.endpoint.engine.store.tasks
-    task = await tasks.read_snapshot(call.scope, request.id, most_bytes=queries.LARGE_BYTES)
+    engine, most = call.endpoint.engine, queries.LARGE_BYTES
+    task = await engine.store.tasks.read_snapshot(call.scope, request.id, most_bytes=most)
     if task is not None:  # nearly always: it has ended, and is not large
         return call.codec.encode_task_result(task, request.history_length)
-    large = await measure_large(call.endpoint.engine, call.scope, request.id)
-    if large is not None:
-        return await _read_large(call, large, request.history_length)
-    stored = await queries.get_task(call.endpoint.engine, call.scope, request.id)
+    measured = await queries.measure_task(engine, call.scope, request.id)
+    if measured.size >= most:
+        return await _read_large(call, measured, request.history_length)
+    stored = await queries.get_task(engine, call.scope, request.id)
     return call.codec.encode_task_result(queries.task_json(stored), request.history_length)
 
 
@@ -524,8 +523,8 @@ async def get_push(call: AccountCall, request: PushConfigRequest) -> bytes:
 
 async def list_push(call: AccountCall, request: PushListRequest) -> bytes:
     """The push configurations of a task. Raises: TaskNotFound, InvalidParams (the page token)."""
-    page = await call.endpoint.push_configs().list_page(call.scope, request)
-    return call.codec.encode_push_list(page.configs, page.next_page_token)
+    configs, next_token = await call.endpoint.push_configs().list_page(call.scope, request)
+    return call.codec.encode_push_list(configs, next_token)
 
 
 async def delete_push(call: AccountCall, request: PushConfigRequest) -> bytes:

@@ -38,10 +38,10 @@ class RestRequest(StoredFrames, AccountCall, eq=False):
 
     async def respond(self, result: bytes | LargeAnswer | TaskFrame | AnswerChunks) -> None:
         """Send a result."""
-        if isinstance(result, LargeAnswer | TaskFrame | AnswerChunks):
-            await self.http.respond_chunks(result.chunks, media_type=A2A_JSON)
-        else:
+        if isinstance(result, bytes):
             await self.http.respond(200, result, media_type=A2A_JSON)
+        else:
+            await self.http.respond_chunks(result.chunks, media_type=A2A_JSON)
 
     def error_frame(self, error: GatewayError) -> bytes:
         """The frame that ends a stream with an error."""

@@ -753,30 +753,26 @@ class ActiveRun:
 
     def _after_commit(self) -> None:
         """The store took a commit, or refused it: then nothing more of the run can be kept."""
-        active = self.active_task
-        if active is not None and active.journal.failure is not None:
+        active, transcript = self.active_task, self._transcript
+        if active is None or transcript is None:
+            return
+        journal = active.journal
+        if journal.failure is not None:
             # A store that cannot be reached from here may have given the run to another replica.
-            may_be_lost = isinstance(active.journal.failure, LeaseLost | StoreUnavailable)
+            may_be_lost = isinstance(journal.failure, LeaseLost | StoreUnavailable)
             if may_be_lost and self._engine.replication is not None:
                 self._detach()
             self.apply(RunSignal.INTERRUPT)
             return
-        if self._transcript is None or not self._transcript.pending_size:
+        if not transcript.pending_size or (journal.in_flight and self._engine.limits.join_deltas):
             return
         try:
-            self._flush_text()
+            # The text that came while the commit was under way, as one event.
+            journal.append(transcript.flush(), run=self.record)
         except AgentFailed as error:
             # A callback of the journal: an exception would reach nobody but the event loop.
             self._stop_reason = self._stop_reason or error.message
             self.apply(RunSignal.INTERRUPT)
-
-    def _flush_text(self) -> None:
-        """Append the text that came while a commit was under way, as one event."""
-        transcript, active = self._transcript, self.active_task
-        if transcript is None or active is None or not transcript.pending_size:
-            return
-        if active.journal.in_flight == 0 or not self._engine.limits.join_deltas:
-            active.journal.append(transcript.flush(), run=self.record)
 
     async def _become_task(self, transcript: Transcript, events: Sequence[Event]) -> None:
         """Create the task with everything staged so far; it is shown once it is durable."""

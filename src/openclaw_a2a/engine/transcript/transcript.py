@@ -183,9 +183,7 @@ class Transcript:
         events: list[Event] = [self.status_text(TaskState.WORKING, text) for text in self.omitted]
         for message in self._closed:
             events += self._close(message)
-        if self._current is not None and self._current.pending_size:
-            events.append(self._grow(self._current))
-        return events
+        return events + self.flush()
 
     def complete(self) -> list[Event]:
         """The last events of a run that ended well (or was stopped)."""
@@ -398,10 +396,6 @@ class Transcript:
             if message.has_content:
                 return message.final_parts()
         return (Part(text=NO_REPLY),)
-
-    def _grow(self, message: AssistantMessage) -> ArtifactUpdate:
-        is_first = not message.is_shown
-        return self._message_artifact(message, message.take_pending(), append=not is_first)
 
     def _close(self, message: AssistantMessage) -> list[Event]:
         closing = message.take_closing()

@@ -59,13 +59,6 @@ def webhook_rejection_reason(url: str, *, allow_private: bool) -> str | None:
     return reason and f"{reason}; a webhook must be at a public address"
 
 
-class PushPage(msgspec.Struct, frozen=True):
-    """Some configurations of a task, and the token of the next page ("" after the last)."""
-
-    configs: tuple[PushConfig, ...]
-    next_page_token: str
-
-
 class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
     """The push configurations of the tasks in one store."""
 
@@ -152,8 +145,13 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
             "it has"
         )
 
-    async def list_page(self, scope: Scope, request: PushListRequest) -> PushPage:
-        """Some of the task's configurations, oldest first. Raises: TaskNotFound, InvalidParams."""
+    async def list_page(
+        self, scope: Scope, request: PushListRequest
+    ) -> tuple[list[PushConfig], str]:
+        """Some configurations of a task, oldest first, and the token of the next page ("": none).
+
+        Raises: TaskNotFound, InvalidParams.
+        """
         await self._check_task(scope, request.task_id)
         configs = await self._configs(scope, request.task_id)
         start = 0
@@ -165,11 +163,10 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
             start = ids.index(request.page_token) + 1
         page = configs[start : start + request.page_size]
         has_more = start + len(page) < len(configs)
-        return PushPage(tuple(page), page[-1].id if has_more else "")
+        return page, page[-1].id if has_more else ""
 
     async def delete(self, scope: Scope, request: PushConfigRequest) -> None:
         """Delete a configuration, if it exists. Raises: TaskNotFound."""
-        await self._check_task(scope, request.task_id)
         try:
             config = await self.get(scope, request)
         except PushConfigNotFound:
