@@ -280,7 +280,7 @@ class AccountReader:
     def _choice(self, key: str, default: _Choice) -> _Choice:
         place = join_path(self._path, key)
         value = self._values.get(key, default.value)
-        return read_choice(type(default), place, value, self._reader) or default
+        return read_enum(type(default), place, value, self._reader) or default
 
     def _task_store(self) -> StoreSettings | None:
         if "taskStore" not in self._values:
@@ -292,7 +292,7 @@ class AccountReader:
         place = join_path(self._path, "taskStore")
         self._reader.unknown_keys(place, value, names_of(TaskStoreKeys))
         given = value.get("kind", "memory")
-        kind = read_choice(StoreKind, join_path(place, "kind"), given, self._reader)
+        kind = read_enum(StoreKind, join_path(place, "kind"), given, self._reader)
         if kind is None or kind is StoreKind.MEMORY:
             return StoreSettings(kind=StoreKind.MEMORY)
         if kind is StoreKind.POSTGRES:
@@ -310,7 +310,7 @@ class AccountReader:
         return StoreSettings(kind=kind, path=path) if path else None
 
 
-def read_choice(
+def read_enum(
     kind: type[_Choice], path: str, value: Json, collector: ProblemCollector
 ) -> _Choice | None:
     """The member with this value; None, with a problem, when there is none."""

@@ -11,7 +11,7 @@ import msgspec
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object, object_at
-from openclaw_a2a.settings.accounts import read_accounts, read_choice
+from openclaw_a2a.settings.accounts import read_accounts, read_enum
 from openclaw_a2a.settings.agents import AddedAgents, add_openclaw_agents, read_agents
 from openclaw_a2a.settings.cross_checks import (
     check_certificates,
@@ -298,7 +298,7 @@ def _read_server(reader: SettingsReader) -> ServerSettings:
 
 def _read_store(reader: SettingsReader, data: Path) -> StoreSettings:
     values = reader.read_object("store")
-    kind = read_choice(StoreKind, "store.kind", values.get("kind", "sqlite"), reader)
+    kind = read_enum(StoreKind, "store.kind", values.get("kind", "sqlite"), reader)
     if kind is StoreKind.POSTGRES:
         return _read_database(reader)
     reader.check_keys("store", StoreKeys)
