@@ -117,7 +117,8 @@ def test_a_half_written_last_line_is_left_out_and_reported(
     whole = b"\n".join(full.log)
     replayed = replay(whole[:-cut].split(b"\n"))
     assert replayed.state == replay(full.log[:-1]).state
-    assert len(replayed.warnings) == 1
+    [warning] = replayed.warnings
+    assert "cannot be read" in warning
 
 
 @pytest.mark.requirement("opt.storage.broken-line")

@@ -33,15 +33,13 @@ from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader
 from openclaw_a2a.engine.replica_view import ReplicaReader
 from openclaw_a2a.engine.scheduling.fair_queue import CallerPacer
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.engine.tasks.submit_policy import (
-    PolicyCallable,
-)
-from openclaw_a2a.http.exchange import WireLog
+from openclaw_a2a.engine.tasks.submit_policy import PolicyCallable
 from openclaw_a2a.http.rate_limit import RateLimit, RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.router import ANY_METHOD
 from openclaw_a2a.http.shared_rate_limit import SharedRateLimit
 from openclaw_a2a.http.sse_stream import SseStreams
+from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import Call, CallId
 from openclaw_a2a.model.card import AgentCard, AgentExtension, AgentProfile

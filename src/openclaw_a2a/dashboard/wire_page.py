@@ -20,8 +20,8 @@ from openclaw_a2a.dashboard.task_content import read_edge_events
 from openclaw_a2a.dashboard.task_list import TaskSummary
 from openclaw_a2a.dashboard.task_page import TaskDetailsReader
 from openclaw_a2a.http.asgi import HELD_BYTES, Header, HeldExchange, HttpRequest
-from openclaw_a2a.http.exchange import WireLog
 from openclaw_a2a.http.sse_stream import SSE_HEADERS
+from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct, Message, Role

@@ -500,7 +500,10 @@ class Engine:
     # ---------------------------------------------------------------- the end
 
     def apply(self, signal: EngineSignal) -> None:
-        """Move the engine towards its end, by the table of its states."""
+        """Move the engine towards its end, by the table of its states.
+
+        Raises: KeyError (the table does not allow it).
+        """
         self.state = TRANSITIONS[self.state][signal]
 
     async def drain(self, timeout_s: float) -> int:

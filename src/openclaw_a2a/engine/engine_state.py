@@ -46,17 +46,26 @@ class EngineSignal(Enum):
 INTERRUPTING = frozenset({EngineState.STOPPING, EngineState.FORCING})
 """The states in which a run does not start, and is left in the store as it is."""
 
-_ENDS = {
-    EngineSignal.FINISH: EngineState.FINISHING,
-    EngineSignal.STOP: EngineState.STOPPING,
-}
-
 TRANSITIONS: dict[EngineState, dict[EngineSignal, EngineState]] = {
-    EngineState.SERVING: {EngineSignal.DRAIN: EngineState.DRAINING, **_ENDS},
-    EngineState.DRAINING: {EngineSignal.DRAIN: EngineState.DRAINING, **_ENDS},
-    EngineState.FINISHING: {EngineSignal.DRAIN: EngineState.FINISHING, **_ENDS},
+    EngineState.SERVING: {
+        EngineSignal.DRAIN: EngineState.DRAINING,
+        EngineSignal.FINISH: EngineState.FINISHING,
+        EngineSignal.STOP: EngineState.STOPPING,
+    },
+    EngineState.DRAINING: {
+        EngineSignal.DRAIN: EngineState.DRAINING,
+        EngineSignal.FINISH: EngineState.FINISHING,
+        EngineSignal.STOP: EngineState.STOPPING,
+    },
+    EngineState.FINISHING: {
+        EngineSignal.DRAIN: EngineState.FINISHING,
+        EngineSignal.FINISH: EngineState.FINISHING,
+        EngineSignal.STOP: EngineState.STOPPING,
+    },
     EngineState.STOPPING: {
-        **dict.fromkeys(EngineSignal, EngineState.STOPPING),
+        EngineSignal.DRAIN: EngineState.STOPPING,
+        EngineSignal.FINISH: EngineState.STOPPING,
+        EngineSignal.STOP: EngineState.STOPPING,
         EngineSignal.FORCE: EngineState.FORCING,
     },
     EngineState.FORCING: dict.fromkeys(EngineSignal, EngineState.FORCING),

@@ -1,9 +1,8 @@
-"""One request on a connection of our own server, and its response; the newest are held."""
+"""One request on a connection of our own server, and its response."""
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -367,32 +366,3 @@ class Exchange(HttpRequest):
         if not (self.is_complete or self.is_client_gone):
             # The response stays incomplete; closing the connection shows that to the client.
             connection.close(connection.loop.time())
-
-
-class WireLog:
-    """The newest A2A requests with their responses, at most `limit`, in memory for the dashboard.
-
-    Serving a request only keeps references to bytes that exist anyway: nothing is copied, decoded
-    or indexed. A page that shows them searches, and hides the secrets.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._requests: deque[HttpRequest] = deque()
-
-    def hold(self, request: HttpRequest) -> None:
-        """Hold a request from now on, in the place of the oldest one."""
-        requests = self._requests
-        if len(requests) == self.limit:
-            requests.popleft().wire = None  # an open stream must release its bytes, too
-        request.wire = HeldExchange()
-        requests.append(request)
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def __iter__(self) -> Iterator[tuple[HttpRequest, HeldExchange]]:
-        """The exchanges, the oldest first."""
-        for request in list(self._requests):
-            if request.wire is not None:
-                yield request, request.wire

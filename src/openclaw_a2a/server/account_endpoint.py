@@ -17,10 +17,10 @@ from openclaw_a2a.engine.audit_log import About, audit_outcome
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.scheduling.fair_queue import CallerPacer
 from openclaw_a2a.http.asgi import HttpRequest
-from openclaw_a2a.http.exchange import WireLog
 from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
+from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.model.delivery import PushConfig
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -34,17 +34,13 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import LOCAL_PEER, TaskId
 from openclaw_a2a.model.task import Task
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.net.safe_resolver import (
-    HostResolver,
-)
+from openclaw_a2a.net.safe_resolver import HostResolver
 from openclaw_a2a.planning.service import PlanningService
 from openclaw_a2a.planning.steps import EXTENSION_URIS
 from openclaw_a2a.protocol.validation import check_value_count
 from openclaw_a2a.protocol.versions import ProtocolVersion
 from openclaw_a2a.server.cards import LiveCard
-from openclaw_a2a.server.large_answers import (
-    LargeAnswers,
-)
+from openclaw_a2a.server.large_answers import LargeAnswers
 from openclaw_a2a.server.push.configs import PushConfigService
 from openclaw_a2a.settings import Account
 

@@ -136,14 +136,15 @@ def find_foreign_replies(
 
 
 class _Check(msgspec.Struct, frozen=True):
-    """A scheduled check: of a run in a session, of a whole session, or of a pause."""
+    """A scheduled check: of a run in a session, of a whole session, of a pause, or of all."""
 
     session: SessionKey | None = None
     run_id: str = ""
     pause_id: str = ""
+    is_of_all_pauses: bool = False
 
 
-_ALL_PAUSES: Final = _Check()
+_ALL_PAUSES: Final = _Check(is_of_all_pauses=True)
 
 
 class BackgroundWatcher:
@@ -251,7 +252,10 @@ class BackgroundWatcher:
         if check == _ALL_PAUSES:
             # Not by `_schedule`, which drops checks: this one must be there to the end.
             self._checks[check] = anyio.current_time() + self._timeouts.pause_check_s
-            return await self._resolved_pauses(*[pause.id for _, pause in self._runs.list_pauses()])
+            # One by one: what is found resolved is reported before the next one is looked at.
+            for _, pause in self._runs.list_pauses():
+                self._schedule(_Check(pause_id=pause.id), delay_s=0)
+            return ()
         if check.session is None:
             return await self._resolved_pauses(check.pause_id)
         try:
@@ -298,11 +302,11 @@ class BackgroundWatcher:
                 reported.append(BackgroundReply(session, entry.id, parts))
         return reported
 
-    async def _resolved_pauses(self, *pause_ids: str) -> list[PauseResolved]:
-        """The tasks that waited for these questions and approvals and need not any longer."""
+    async def _resolved_pauses(self, pause_id: str) -> list[PauseResolved]:
+        """The tasks that waited for this question or approval; empty while it is pending."""
         resolved: list[PauseResolved] = []
         for task_id, pause in self._runs.list_pauses():
-            if pause.id not in pause_ids:
+            if pause.id != pause_id:
                 continue
             status = await self._pause_status(pause)
             # Read after the request: a turn may have answered the pause meanwhile.

@@ -29,10 +29,10 @@ from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader
 from openclaw_a2a.engine.replica_view import ReplicaReader
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.exchange import WireLog
 from openclaw_a2a.http.rate_limit import RequestAdmission, RequestLimit
 from openclaw_a2a.http.request_limits import RefusalCounts, RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
+from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.model.call import Call
 from openclaw_a2a.model.ids import AccountId, AgentId
 from openclaw_a2a.model.turn import Binding
