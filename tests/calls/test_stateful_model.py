@@ -32,7 +32,7 @@ from tests.engine.harness import ManualClock, yield_to_others
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app import Gateway
-from openclaw_a2a.app import gateway as gateway_module
+from openclaw_a2a.app.wiring import engines
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, TaskId
@@ -212,7 +212,7 @@ class CallMachine(RuleBasedStateMachine):
         loaded = load_settings(overrides=overrides, environ={})
         gateway = Gateway(loaded.settings, AgentRegistry(agents), self.clock, agents.keys())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gateway_module, "create_store", lambda *_given, **_more: self.store)
+            patch.setattr(engines, "create_store", lambda *_given, **_more: self.store)
             self.gateway = await gateway.__aenter__()
         [engine] = self.gateway.engines.values()
         assert engine.store is self.store

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.planning.gateway_harness import PlanningHarness, asks, first_line, planning_harness_in
 
-from openclaw_a2a.app import gateway as app
+from openclaw_a2a.app.wiring import engines
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.planning.state import replay
 from openclaw_a2a.ports import Store
@@ -256,7 +256,7 @@ async def play(case: Case, folder: Path) -> None:
         return store
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "create_store", open_kept)
+        patch.setattr(engines, "create_store", open_kept)
         async with planning_harness_in(folder, "memory") as harness:
             for worker in harness.workers.values():
                 worker.work = crew.work
