@@ -770,7 +770,7 @@ async def test_a_replica_that_was_taken_for_dead_answers_no_request_that_went_to
     policies[0].may_decide.set()
 
     async def is_answered() -> bool:
-        return not engines[0].replication.requests._carried
+        return not engines[0].replication.requests._in_progress
 
     assert await repeat_until(is_answered, deadline_s=TIMEOUT_S)
     connection = await b.link.address.connect()

@@ -224,7 +224,7 @@ class Client:
             await asyncio.sleep(PAUSE_S)  # replicas tell nobody when they are back
 
     async def _follow(self, account: str, read: Read, *, other_than: int) -> Json:
-        """Resume a stream, each time at another replica, until the task rests; the task."""
+        """The task when it has ended or paused; its stream is resumed at another replica."""
         state, last = _last_state(read), read.frames[-1].sequence
         while state not in (*TERMINAL, PAUSED):
             endpoint = self._endpoint(other_than=other_than)
@@ -257,7 +257,7 @@ class Client:
         return outcome.get("task")
 
     async def _wait(self, account: str, task_id: str) -> Json:
-        """The task once it rests, asked for again and again."""
+        """The task once it has ended or paused, asked for again and again."""
         while True:
             task = await self._get(account, task_id)
             if task is None or task["status"]["state"] in (*TERMINAL, PAUSED):

@@ -67,7 +67,7 @@ class Chaos:
         ]
 
     async def run(self, faults: int) -> None:
-        """Play, fail, let everything come to rest, and read the end of every task."""
+        """Play, fail, let everything end or pause, and read the end of every task."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.faults.inject(faults, self.progress))
             for client in self.clients:

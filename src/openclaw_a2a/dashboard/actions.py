@@ -1,4 +1,7 @@
-"""What the operator does from a page: cancel, answer, retry, decide, send. All of it is audited."""
+"""What the operator does from a page: cancel, answer, retry, decide, send.
+
+All of it is audited: `ActionRequest.audited` writes the entry.
+"""
 
 from base64 import b64decode
 from collections.abc import Awaitable, Collection

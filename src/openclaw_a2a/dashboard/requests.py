@@ -13,7 +13,7 @@ _MAX_TEXT = 64 * 1024
 
 
 class PageRequest(msgspec.Struct, frozen=True):
-    """A request for a page: the placeholders of its path, and its query."""
+    """A request for a page: the values of the placeholders in its path, and its query."""
 
     segments: tuple[str, ...]
     query: dict[str, str]
@@ -28,7 +28,10 @@ class Download(msgspec.Struct, frozen=True):
 
 
 class ActionRequest(msgspec.Struct, frozen=True):
-    """An action: the placeholders of its path, its form, and who has it done from where."""
+    """An action: the values of the placeholders in its path, and its form.
+
+    Also the user, and the address of the client.
+    """
 
     segments: tuple[str, ...]
     form: dict[str, str]
@@ -40,11 +43,17 @@ class ActionRequest(msgspec.Struct, frozen=True):
     def audited(
         self, event: str, *, action: str, target: str | None = None, task: str = ""
     ) -> Generator[None]:
-        """Record the action with its outcome. `target` is the first placeholder by default."""
+        """Write the action and its outcome to the audit log when the block ends, or raises.
+
+        `target` defaults to the value of the first placeholder, if there is one.
+        """
+        if target is None:
+            target = self.segments[0] if self.segments else ""
         error: BaseException | None = None
         try:
             yield
-        except BaseException as raised:  # whatever it is: something may have been changed
+        except BaseException as raised:
+            # Cancellation too: the action may already have taken effect.
             error = raised
             raise
         finally:
@@ -52,7 +61,7 @@ class ActionRequest(msgspec.Struct, frozen=True):
                 event,
                 self.who,
                 action=action,
-                target=self.segments[0] if target is None else target,
+                target=target,
                 task=task,
                 address=self.address,
                 **audit_outcome(error),
@@ -62,8 +71,9 @@ class ActionRequest(msgspec.Struct, frozen=True):
 class ActionResult(JsonStruct, frozen=True, omit_defaults=False):
     """What was done, in a sentence, and the page that shows it.
 
-    `token` is the text of a token that was made: it is in the message, and nowhere else.
-    `is_bad` when the action was carried out and what it found is a problem.
+    `token`: a new token in plain text; shown once, never stored.
+    `is_bad`: the action succeeded and reports a problem, for example that a remote agent does not
+    answer.
     """
 
     message: str

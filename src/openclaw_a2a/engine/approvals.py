@@ -1,4 +1,7 @@
-"""Approvals: the commands of agents, and held tasks, that wait for the operator's decision."""
+"""Approvals: the commands of agents, and held tasks, that wait for the operator's decision.
+
+A held task is decided, and its message released, in `tasks/held_tasks.py`.
+"""
 
 import asyncio
 import time

@@ -21,7 +21,7 @@ from openclaw_a2a.engine.engine_state import TRANSITIONS, EngineSignal, EngineSt
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
 from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
-from openclaw_a2a.engine.sessions import Recoveries, SessionTasks
+from openclaw_a2a.engine.sessions import SessionRecoveries, SessionTasks
 from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 from openclaw_a2a.engine.tasks.active_task import ActiveTask
 from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal, JournalLimits, TaskProjection
@@ -176,7 +176,7 @@ class Engine:
         self.detached: dict[RunId, Turn] = {}
         """The turns of those whose agents still work: maintenance ends that work."""
         self.session_tasks = SessionTasks()
-        self.recoveries = Recoveries()
+        self.recoveries = SessionRecoveries()
         self._doubtful: dict[RunId, TaskId] = {}
         """Runs whose senders got an error because the store became unavailable: it may have stored
         them, and then maintenance takes them up."""

@@ -7,6 +7,8 @@ A claimed run falls into one of these cases
     Recovery.REATTACH              it runs again; the agent finds its work by the run id
     Recovery.REPEAT                it runs again, at most `limits.attempts` times
     Recovery.FAIL, or no agent     its task fails with the reason
+
+A replica does the same when it takes over the runs of another one (`Replication.take_over`).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Requests between replicas: what one has another do, and how it carries out those of others.
+"""Sends requests to other replicas and handles requests from them.
 
 A message, a cancellation or a decision of the operator for a session of another replica is stored
 as a request for that one, and its answer beside it. The formats are in `replica_request_codec`.
@@ -58,14 +58,14 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-TAKING_S = 0.1
-"""How often to look whether a run that was given up has been taken."""
+CLAIM_POLL_S = 0.1
+"""How often to look whether a run that was given up has been claimed."""
 _ANSWER_S = 120.0
 """The timeout of a request to another replica; covers a take-over if that one dies."""
 _ANSWER_AGAIN_S = 0.5
 _SHORT_WAIT_S = 0.25
-"""A wait for another agent that is over sooner is not told to the replica of the run."""
-_MOST_WAIT_S = 600.0
+"""A wait for another agent that is over sooner is not reported to the replica that has the run."""
+_MAX_WAIT_S = 600.0
 
 FindRun = Callable[[], Awaitable[RunRecord | None]]
 """Finds a run that another replica works on."""
@@ -87,15 +87,15 @@ class _ReleasedSlot:
 
 
 class ReplicaRequests:
-    """Sends the requests of one replica, and carries out those of the others."""
+    """Sends the requests of one replica, and handles those of the others."""
 
     def __init__(self, engine: Engine, replication: "Replication") -> None:
         self._engine = engine
         self._replication = replication
         self._answers: dict[int, asyncio.Event] = {}
         """Set when the request of this number is answered."""
-        self._carried: set[int] = set()
-        """The requests that are being carried out, and those of `_answered`."""
+        self._in_progress: set[int] = set()
+        """The requests that are being handled, and those of `_answered`."""
         self._answered: set[int] = set()
         """Those that ended since the last read began."""
         self._released_slots: dict[tuple[RunId, str], _ReleasedSlot] = {}
@@ -120,7 +120,7 @@ class ReplicaRequests:
                 task_id = request.new_task_id or TaskId(self._engine.new_id())
                 request = msgspec.structs.replace(request, new_task_id=task_id)
             internal = self._describe_internal(request, origin, rules)
-        answer = await self._ask(owner, describe_message(request, internal))
+        answer = await self._request(owner, describe_message(request, internal))
         # Not one that was handed off to this replica; nor after this one was taken for dead while
         # it waited: then another one takes it over.
         is_ours = internal is not None and internal.sender == self._store.id
@@ -155,15 +155,16 @@ class ReplicaRequests:
     ) -> bool:
         """Have the replica that works on a task stop it; False when no other one does any more."""
         owner = await self._store.find_owner(task_id)
-        while owner == NOBODY:  # it is about to be taken
-            await self._engine.clock.sleep(TAKING_S)
+        while owner == NOBODY:  # given up, and not claimed by a replica yet
+            await self._engine.clock.sleep(CLAIM_POLL_S)
             owner = await self._store.find_owner(task_id)
         if owner is None:
             return False
-        if owner == self._store.id:  # which is taking it over, or could not continue it
+        if owner == self._store.id:
+            # This replica owns the task: it is still recovering its run, or could not continue it.
             if session_key is not None:
                 await self._engine.recoveries.wait(session_key)
-            await self._engine.clock.sleep(TAKING_S)
+            await self._engine.clock.sleep(CLAIM_POLL_S)
             return False
         await self.cancel_at(owner, scope, task_id)
         return True
@@ -171,19 +172,19 @@ class ReplicaRequests:
     async def cancel_at(self, owner: OwnerId, scope: Scope | None, task_id: TaskId) -> None:
         """Have a replica stop a task. Raises: as `cancel_task`."""
         try:
-            await self._ask(owner, CancelRequest(scope, task_id))
+            await self._request(owner, CancelRequest(scope, task_id))
         except TaskNotCancelable:
-            # The request of a replica that is gone before its answer is stored is carried out by
-            # another one. Then the task is canceled already, which is what was asked for.
+            # If the owner dies before it stores its answer, another replica repeats the request and
+            # finds the task canceled: that is success.
             measured = await self._engine.store.tasks.measure_task(scope, task_id)
             if measured is None or measured.head.state is not TaskState.CANCELED:
                 raise
 
     async def release_elsewhere(self, owner: OwnerId, task_id: TaskId) -> None:
-        """Have another replica let a held task go on. Raises: as `HeldTasks.decide`."""
-        await self._ask(owner, ReleaseRequest(task_id))
+        """Have another replica release a held task. Raises: as `HeldTasks.decide`."""
+        await self._request(owner, ReleaseRequest(task_id))
 
-    async def _ask(self, owner: OwnerId, request: ReplicaRequest) -> RequestAnswer:
+    async def _request(self, owner: OwnerId, request: ReplicaRequest) -> RequestAnswer:
         number = await self._store.hand_off(owner, msgspec.json.encode(request))
         answered = self._answers[number] = asyncio.Event()
         give_up_at = self._engine.loop.time() + _ANSWER_S
@@ -193,7 +194,7 @@ class ReplicaRequests:
                 if (found := await self._store.take_answer(number)) is not None:
                     break
                 if self._engine.loop.time() > give_up_at:
-                    # What is not begun by now is not begun any more.
+                    # Withdrawn, so that a replica cannot start it after we gave up.
                     await self._store.withdraw(number)
                     raise StoreUnavailable(
                         f"replica {owner} did not answer within {_ANSWER_S:g} s; ask again"
@@ -215,7 +216,7 @@ class ReplicaRequests:
     def released_slot(self, find_run: FindRun) -> Generator[None]:
         """Within the block a run at another replica waits, and holds no run slot there.
 
-        Nothing is waited for: the block is entered at once, and the other replica told meanwhile.
+        The block is entered at once; the other replica is notified in the background.
         """
         is_over = asyncio.Event()
         job = self._keep_released(find_run, self._engine.new_id(), is_over)
@@ -234,20 +235,20 @@ class ReplicaRequests:
                 run = await find_run() or run  # which this replica itself may have taken over
                 if run is None:
                     return
-                await self._tell_waiting(WaitRequest(run.id, waiter, lease_s), run.task_id)
-            except GatewayError as error:  # then it has its slot, until this is said again
+                await self._report_waiting(WaitRequest(run.id, waiter, lease_s), run.task_id)
+            except GatewayError as error:  # the run keeps its slot until the next report
                 log.warning("replica.slot_not_released", reason=error.message)
             await wait_event(is_over, lease_s / 3)
         if run is not None:
             try:
-                await self._tell_waiting(WaitRequest(run.id, waiter, 0), run.task_id)
+                await self._report_waiting(WaitRequest(run.id, waiter, 0), run.task_id)
             except GatewayError as error:  # it has its slot again when the time is over
                 log.warning("replica.slot_not_released", reason=error.message)
 
-    async def _tell_waiting(self, request: WaitRequest, task_id: TaskId) -> None:
+    async def _report_waiting(self, request: WaitRequest, task_id: TaskId) -> None:
         owner = await self._store.find_owner(task_id)
         if owner is not None:
-            await self._ask(owner, request)
+            await self._request(owner, request)
 
     def _set_waiting(self, request: WaitRequest) -> None:
         """Release the run slot of a run here, for some time, or let the run go on."""
@@ -260,7 +261,7 @@ class ReplicaRequests:
             released = self._released_slots[key] = _ReleasedSlot(run)
         elif released.timer is not None:
             released.timer.cancel()
-        seconds = min(request.seconds, _MOST_WAIT_S)
+        seconds = min(request.seconds, _MAX_WAIT_S)
         released.timer = self._engine.loop.call_later(seconds, self._retake_slot, key)
 
     def _retake_slot(self, key: tuple[RunId, str]) -> None:
@@ -275,7 +276,7 @@ class ReplicaRequests:
         self._has_requests.set()
 
     async def serve(self) -> None:
-        """Carry out the requests of others, until cancelled."""
+        """Handle the requests of others, until cancelled."""
         while True:
             self._has_requests.clear()
             after = 0
@@ -283,22 +284,22 @@ class ReplicaRequests:
                 while requests := await self._read_requests(after):
                     for request in requests:
                         after = request.number
-                        if request.number not in self._carried:
-                            self._carried.add(request.number)
+                        if request.number not in self._in_progress:
+                            self._in_progress.add(request.number)
                             # Each by itself: one may wait for a session, or for an agent to stop.
-                            self._engine.supervisor.spawn("request", self._carry_out(request))
+                            self._engine.supervisor.spawn("request", self._handle(request))
             except GatewayError as error:
                 log.warning("replica.requests_not_read", reason=error.message)
             await wait_event(self._has_requests, self._store.poll_s)
 
     async def _read_requests(self, after: int) -> list[Handoff]:
         # What was answered before this read is not found by it. What is answered while it lasts
-        # may be, and must not be carried out again: a task that was canceled "is canceled already".
-        self._carried -= self._answered
+        # may be, and must not be handled again: a task that was canceled "is canceled already".
+        self._in_progress -= self._answered
         self._answered.clear()
         return await self._store.take_handoffs(after)
 
-    async def _carry_out(self, handoff: Handoff) -> None:
+    async def _handle(self, handoff: Handoff) -> None:
         try:
             try:
                 answer = await self._perform(handoff)
@@ -312,7 +313,7 @@ class ReplicaRequests:
             self._answered.add(handoff.number)
 
     async def _answer(self, number: int, answer: bytes) -> None:
-        # Until it is stored: carried out again, what has succeeded would fail. When the request is
+        # Until it is stored: handled again, what has succeeded would fail. When the request is
         # gone, or another replica's by now, the store does nothing, and this ends.
         while True:
             try:

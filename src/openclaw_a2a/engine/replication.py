@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.engine_state import EngineSignal, EngineState
 from openclaw_a2a.engine.recovery import recover_runs
-from openclaw_a2a.engine.replica_requests import TAKING_S, ReplicaRequests
+from openclaw_a2a.engine.replica_requests import CLAIM_POLL_S, ReplicaRequests
 from openclaw_a2a.engine.sessions import SessionHold
 from openclaw_a2a.engine.supervisor import wait_event
 from openclaw_a2a.engine.tasks.run import ActiveRun
@@ -31,7 +31,7 @@ from openclaw_a2a.ports import NOBODY, Duplicate, MeasuredTask, ReplicaStore
 
 log = get_logger(__name__)
 
-_RESTING = TERMINAL | PAUSED
+_ENDED_OR_PAUSED = TERMINAL | PAUSED
 _GIVE_UP_AT_ONCE = 500
 
 
@@ -120,8 +120,8 @@ class Replication:
                 continue
             moves = self.moves
             hold = await self._hold_once(session_key)
-            if hold == NOBODY:  # its runs are about to be taken
-                await self._engine.clock.sleep(TAKING_S)
+            if hold == NOBODY:  # its runs were given up, and not claimed yet
+                await self._engine.clock.sleep(CLAIM_POLL_S)
             elif isinstance(hold, SessionHold) and moves != self.moves:
                 hold.release()  # it may have been given up since
             else:
@@ -258,11 +258,16 @@ class Replication:
     # ---------------------------------------------------------------- following
 
     async def follow(
-        self, scope: Scope, message_id: MessageId, duplicate: Duplicate, *, until_rest: bool
+        self,
+        scope: Scope,
+        message_id: MessageId,
+        duplicate: Duplicate,
+        *,
+        until_ended_or_paused: bool,
     ) -> MeasuredTask | bytes:
         """The task of a message that another replica answers, or its stored direct answer.
 
-        As soon as the task exists; with `until_rest` when it has ended or paused.
+        As soon as the task exists; with `until_ended_or_paused` when it has ended or paused.
 
         Raises: TaskNotFound (it was deleted), StoreUnavailable.
         """
@@ -271,7 +276,9 @@ class Replication:
         while True:
             with self._waiting(task_id) as changed:
                 measured = await tasks.measure_task(scope, task_id)
-                if measured is not None and (not until_rest or measured.head.state in _RESTING):
+                if measured is not None and (
+                    not until_ended_or_paused or measured.head.state in _ENDED_OR_PAUSED
+                ):
                     return measured
                 if measured is None:
                     newest = await tasks.find_duplicate(scope, message_id)

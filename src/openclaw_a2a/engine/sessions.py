@@ -1,4 +1,4 @@
-"""What an engine knows of sessions: who may start the next run, and which tasks they had."""
+"""State of an engine per session: holds, recoveries under way, recent tasks."""
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable
@@ -27,10 +27,11 @@ class SessionHold:
             release()
 
 
-class Recoveries:
-    """Sessions whose runs are being recovered while messages come, as on a replica that takes over.
+class SessionRecoveries:
+    """Sessions with runs under recovery.
 
-    A message of such a session waits until they are queued: they came before it.
+    Messages are accepted meanwhile, for example on a replica that takes over work. A new message in
+    such a session waits until the recovered runs are queued, so that it cannot overtake them.
     """
 
     def __init__(self) -> None:
@@ -38,38 +39,39 @@ class Recoveries:
 
     @contextmanager
     def begin(self) -> "Generator[Callable[[Iterable[SessionKey]], None]]":
-        """One recovery; it is given the sessions of its runs when they are claimed."""
+        """Track one recovery. Call the yielded function with the sessions of the claimed runs.
+
+        Until then every session counts as affected.
+        """
         recovery = _Recovery()
         self._active.append(recovery)
         try:
             yield recovery.set_sessions
         finally:
             self._active.remove(recovery)
-            recovery.is_claimed.set()
-            recovery.is_over.set()
+            recovery.claimed.set()
+            recovery.finished.set()
 
-    def has(self, session_key: SessionKey) -> bool:
+    def may_include(self, session_key: SessionKey) -> bool:
         """True when runs of the session may be among those that are recovered now."""
-        return any(
-            not one.is_claimed.is_set() or session_key in one.sessions for one in self._active
-        )
+        return any(not one.claimed.is_set() or session_key in one.sessions for one in self._active)
 
     async def wait(self, session_key: SessionKey) -> None:
         """Wait until the runs of the session that are being recovered are queued."""
         for one in tuple(self._active):
-            await one.is_claimed.wait()
+            await one.claimed.wait()
             if session_key in one.sessions:
-                await one.is_over.wait()
+                await one.finished.wait()
 
 
 class _Recovery:
     def __init__(self) -> None:
         self.sessions: frozenset[SessionKey] = frozenset()
-        self.is_claimed, self.is_over = asyncio.Event(), asyncio.Event()
+        self.claimed, self.finished = asyncio.Event(), asyncio.Event()
 
     def set_sessions(self, sessions: Iterable[SessionKey]) -> None:
         self.sessions = frozenset(sessions)
-        self.is_claimed.set()
+        self.claimed.set()
 
 
 class SessionTasks:

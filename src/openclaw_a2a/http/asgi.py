@@ -132,6 +132,7 @@ class HttpRequest(ABC):
     __slots__ = ()  # those of our own server have no dictionary
 
     facts: HeadFacts
+    """What was derived from the head alone; requests with the same head may share it."""
 
     method: str
     path: str
@@ -224,7 +225,7 @@ class HttpRequest(ABC):
         return False
 
     def take_body(self, limit: int) -> bytes | None:
-        """The whole body, if it has arrived, is small and within the limit; else `read_body` it."""
+        """The whole body if it has arrived and is small; None: use `read_body`."""
         del limit
         return None
 

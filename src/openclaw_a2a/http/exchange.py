@@ -43,11 +43,11 @@ class Exchange(HttpRequest):
     # Every open stream has one for its whole duration, and a dictionary for so many attributes
     # would take more memory than the rest of the stream.
     __slots__ = (
+        "_body_bytes_left",
         "_connection",
         "_head",
+        "_is_body_delivered",
         "_is_chunked",
-        "_is_delivered",
-        "_left",
         "_request_head",
         "_scope",
         "_waiters",
@@ -92,7 +92,7 @@ class Exchange(HttpRequest):
         self.response_headers: list[Header] = []
         self.started_at = time.monotonic()
         self.has_started = self.is_silent = self.is_stream = False
-        self.is_body_asked = self.is_body_read = self._is_delivered = False
+        self.is_body_asked = self.is_body_read = self._is_body_delivered = False
         self.status = self.unsent = 0
         self.error_code = ""
         self.caller: str | None = None
@@ -109,7 +109,8 @@ class Exchange(HttpRequest):
         self._head = b""
         """Of the response, until it is written with the first bytes of its body."""
         self._is_chunked = False
-        self._left = 0
+        self._body_bytes_left = 0
+        """Of the response, as announced; -1: the end of the connection is that of the body."""
         self.body: list[bytes] = []
         self.has_more = head.is_chunked or head.body_size > 0
         """True until the body of the request has arrived."""
@@ -184,35 +185,38 @@ class Exchange(HttpRequest):
             self._wake()
 
     def _wake(self) -> None:
-        """Wake a waiting `receive`: something has changed."""
+        """Wake `receive`, and at the end also the disconnect watchers."""
         is_over = self.is_client_gone or self.is_complete
         for waiter in (*self._waiters, *(self._watches if is_over else ())):
             if not waiter.done():
                 waiter.set_result(None)
 
     def take_body(self, limit: int) -> bytes | None:
-        """The whole body, if it has arrived, is small and within the limit; else `read_body` it."""
-        if self.has_more or self._is_delivered or self.is_client_gone:
+        """The whole body if it has arrived and is small; None: use `read_body`."""
+        if self.has_more or self._is_body_delivered or self.is_client_gone:
             return None
         body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
         is_large = len(body) >= LARGE_BODY_BYTES or len(body) > limit
         if is_large or b"content-encoding" in self.headers:
             return None
-        self._is_delivered = self.is_body_asked = self.is_body_read = True
+        self._is_body_delivered = self.is_body_asked = self.is_body_read = True
         self.body.clear()
         if (wire := self.wire) is not None:
             wire.received, wire.received_size = body[:HELD_BYTES], len(body)
         return body
 
     def disconnect(self) -> None:
-        """Report to the application that the client is gone, or treated as gone."""
+        """Tell the application that the client has disconnected, or its connection was given up."""
         if not self.is_complete:
             self.is_client_gone = True
             self.expects_continue = False
         self._wake()
 
     def watch_disconnect(self, supervisor: Supervisor) -> "asyncio.Future[None]":
-        """Done when the client is gone. A future, not a task: every stream keeps one."""
+        """A future that is done when the client has disconnected or has the whole response.
+
+        Not a task: every open stream has one, and a task needs more memory.
+        """
         del supervisor
         connection = self._connection
         watch: asyncio.Future[None] = connection.loop.create_future()
@@ -231,10 +235,10 @@ class Exchange(HttpRequest):
             if not connection.transport.is_closing():
                 connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         while not (self.is_client_gone or self.is_complete):
-            if self.body or not (self.has_more or self._is_delivered):
+            if self.body or not (self.has_more or self._is_body_delivered):
                 body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
                 self.body.clear()
-                self._is_delivered = not self.has_more
+                self._is_body_delivered = not self.has_more
                 return {"type": "http.request", "body": body, "more_body": self.has_more}
             connection.resume_reading()
             # One future for each waiter: a cancelled task cancels the future that it awaits.
@@ -312,12 +316,12 @@ class Exchange(HttpRequest):
                 continue
             lines.append(b"%b: %b\r\n" % (name, value))
         if self.method == "HEAD" or status in (204, 304):
-            self._left = 0
+            self._body_bytes_left = 0
         elif length is not None:
-            self._left = length
+            self._body_bytes_left = length
         elif self.http_version == "1.0":
             # No chunks before HTTP/1.1: the end of the connection is that of the body.
-            self._left = -1
+            self._body_bytes_left = -1
             self.is_kept_alive = False
         else:
             self._is_chunked = True
@@ -329,7 +333,7 @@ class Exchange(HttpRequest):
         if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines):
             raise RuntimeError("a header of the response holds a line break")
         head += b"\r\n"
-        if self._is_chunked or self._left < 0:
+        if self._is_chunked or self._body_bytes_left < 0:
             self._connection.transport.write(head)
         else:
             # Together with the body, which is known and follows: every write is a system call and
@@ -342,9 +346,9 @@ class Exchange(HttpRequest):
             body = b"%x\r\n%b\r\n%b" % (len(body), body, end) if body else end
         elif self.method == "HEAD":
             body = b""
-        elif self._left >= 0:
-            self._left -= len(body)
-            if self._left < 0 or (is_last and self._left):
+        elif self._body_bytes_left >= 0:
+            self._body_bytes_left -= len(body)
+            if self._body_bytes_left < 0 or (is_last and self._body_bytes_left):
                 raise RuntimeError("the body of the response is not as long as announced")
         if self._head:
             body, self._head = self._head + body, b""

@@ -33,7 +33,7 @@ class OperationSubscription:
         self.is_over = False
         self._read_operations = read_operations
         self._unsubscribe = unsubscribe
-        self._sequence = after
+        self._last_seq = after
         self._pending: list[Operation] = []
         self._is_behind = after < state.seq
         self._is_deleted = False
@@ -45,9 +45,9 @@ class OperationSubscription:
         Never waits: it is called by the writer, under the lock of the objective.
         """
         first = change.state.seq - len(change.operations)
-        if first != self.state.seq:  # others were written by another process
+        if first != self.state.seq:  # another replica wrote operations in between
             self._is_behind = True
-        # Also when operations are dropped: readers show the newest status with each of them.
+        # Set also when operations are dropped: every message to a reader has the newest status.
         self.state = change.state
         if len(self._pending) + len(change.operations) > MAX_PENDING:
             self._pending.clear()
@@ -67,7 +67,9 @@ class OperationSubscription:
         self._wakeup.set()
 
     async def next_operations(self, wait_s: float) -> list[Operation]:
-        """The next operations; none when none came within `wait_s`, or no more will come.
+        """The next operations.
+
+        Empty after `wait_s` without operations, and when the subscription is over.
 
         Raises: StoreUnavailable.
         """
@@ -79,19 +81,21 @@ class OperationSubscription:
                 async with asyncio.timeout(wait_s):
                     await self._wakeup.wait()
         if self._is_behind and not (self._is_deleted or self.is_over):
-            missed = await self._read_operations(self.state.id, self._sequence)
+            missed = await self._read_operations(self.state.id, self._last_seq)
             # `_read_operations` awaits nothing after it has released the lock, so no change is
             # published between its read and these lines.
-            # Deleted meanwhile: the log may already be that of a new objective with this id.
-            # Another replica may have written more than was published here: that follows.
+
+            # Leave out operations after `state.seq`, which another replica has written: they will
+            # be published here, and must not be returned twice.
             known = [one for one in missed if one.seq <= self.state.seq]
+            # Deleted meanwhile: the log may already be that of a new objective with this id.
             self._pending = [] if self._is_deleted else known
             self._is_behind = False
         if self.is_over:
             return []
         operations, self._pending = self._pending, []
         if operations:
-            self._sequence = operations[-1].seq
+            self._last_seq = operations[-1].seq
         # Only now: the operations before the deletion are still returned.
         self.is_over = self._is_deleted
         return operations

@@ -10,10 +10,10 @@ in the store, before an event of that task is in the buffer. After a crash the r
 every task whose events were seen.
 
 A message that answers a question of the remote task is sent again, under the same message id, until
-the peer responds (`_is_heard`); the checkpoint is written only then. Reading the state of the task
-instead would find the question still open, and the accepted answer would be lost. If the response
-to one attempt was lost and the peer refuses the next, the state of the task shows whether the first
-one arrived.
+the peer responds (`_has_answered`); the checkpoint is written only then. Reading the state of the
+task instead would find the question still open, and the accepted answer would be lost. If the
+response to one attempt was lost and the peer refuses the next, the state of the task shows whether
+the first one arrived.
 """
 
 import asyncio
@@ -132,7 +132,7 @@ class RemoteRun:
         self._translator = RemoteEventTranslator()
         self._continuation = read_resume_token(turn.resume)
         self._is_checkpointed = False
-        self._is_heard = False
+        self._has_answered = False
         """True when the peer has responded since the message was sent."""
         self._unheard_sends = 0
         self._refused: tuple[_Step, RemoteResult] | None = None
@@ -141,13 +141,14 @@ class RemoteRun:
         # Guards the four below. Notified when there are events, room, a task, or an end.
         self._changed = asyncio.Condition()
         self._buffer: list[AgentEvent] = []
-        self._is_settled = False
+        self._is_finished = False
         self._failure: Exception | None = None
         self._is_stopping = False
         self._can_watch = True
         self._polls = 0
-        self._lost_at: float | None = None
-        self._unstored_at: float | None = None
+        self._unreachable_since: float | None = None
+        """Since when the peer cannot be reached."""
+        self._checkpoint_failing_since: float | None = None
         """Since when the checkpoint cannot be stored."""
 
     # ---------------------------------------------------------------- the reader's side
@@ -156,13 +157,13 @@ class RemoteRun:
         """The next events; empty at the end. Raises: AgentFailed, AgentUnavailable."""
         self._start()
         async with self._changed:
-            await self._changed.wait_for(lambda: self._buffer or self._is_settled)
+            await self._changed.wait_for(lambda: self._buffer or self._is_finished)
             events, self._buffer = self._buffer, []
             self._changed.notify_all()
         # Events before a failure are returned before it.
         if not events and self._failure is not None:
             raise self._failure
-        self.is_over = self._is_settled and self._failure is None
+        self.is_over = self._is_finished and self._failure is None
         return events
 
     async def stop(self) -> None:
@@ -183,13 +184,13 @@ class RemoteRun:
         # Without the id of its task the peer cannot cancel it.
         try:
             async with asyncio.timeout(self._context.timeouts.stop_s), self._changed:
-                await self._changed.wait_for(lambda: self._has_task or self._is_settled)
+                await self._changed.wait_for(lambda: self._has_task or self._is_finished)
         except TimeoutError:
             raise AgentFailed(
                 f"The remote agent {self._context.alias} did not say which task it works on, "
                 "so the task could not be canceled and may go on."
             ) from None
-        if not self._is_settled and self._continuation is not None:
+        if not self._is_finished and self._continuation is not None:
             state = await cancel_remote_task(self._context, self._continuation)
             self.is_stopped = state == _CANCELED
 
@@ -222,18 +223,18 @@ class RemoteRun:
                     # Nothing has arrived: no response, and no checkpoint.
                     step = await self._after_refusal(*self._refused)
                     continue
-                if result.ok and not self._is_settled:
-                    self._is_heard, self._lost_at, self._refused = True, None, None
-                    if "events" not in result.raw:  # events of a stream came one by one
+                if result.ok and not self._is_finished:
+                    self._has_answered, self._unreachable_since, self._refused = True, None, None
+                    if "events" not in result.raw:  # streamed events were handled by `_on_update`
                         await self._receive(result.raw, result.continuation)
-                if self._is_settled:
+                if self._is_finished:
                     return
                 after = self._after_answer if result.ok else self._after_failure
                 step = await after(step, result)
         except Exception as error:  # the reader raises it
-            if self._unstored_at is not None:
+            if self._checkpoint_failing_since is not None:
                 await self._cancel_unstored()
-            await self._settle(failure=error)
+            await self._finish(failure=error)
 
     async def _request(self, step: _Step) -> JsonObject:
         timeouts, turn = self._context.timeouts, self._turn
@@ -249,8 +250,8 @@ class RemoteRun:
         else:
             request["target_alias"] = self._context.alias
         chain = () if turn.provenance is None else turn.provenance.chain
-        given = turn.message.metadata or {}
-        plan_step = {key: value for key, value in given.items() if key in TASK_KEYS}
+        metadata = turn.message.metadata or {}
+        plan_step = {key: value for key, value in metadata.items() if key in TASK_KEYS}
         return await self._context.remote.execute(
             request,
             self._on_update,
@@ -262,18 +263,18 @@ class RemoteRun:
         )
 
     async def _on_update(self, update: StreamUpdate) -> None:
-        self._is_heard = True
+        self._has_answered = True
         # Chunks of text do not change the state of the task, and there are many of them.
         is_chunk = self._is_checkpointed and update.event["kind"] == "artifact-update"
         await self._receive(update.event, None if is_chunk else update.result.continuation())
         event = update.event
-        is_status = event["kind"] == "status-update" and not self._is_settled
+        is_status = event["kind"] == "status-update" and not self._is_finished
         if is_status and event["status"]["state"] in PAUSED_STATES:
             # Now and not at the end of the stream: a peer may keep it open while the task pauses.
             await self._pause(self._translator.status_text or update.result.text)
 
     async def _receive(self, event: JsonObject, continuation: JsonObject | None) -> None:
-        if self._is_settled:
+        if self._is_finished:
             return
         if continuation is not None and "task" in continuation:
             await self._set_task(continuation)
@@ -289,20 +290,21 @@ class RemoteRun:
                 lambda: len(self._buffer) < _MAX_BUFFERED or self._is_stopping
             )
 
-    async def _settle(
+    async def _finish(
         self, events: Sequence[AgentEvent] = (), *, failure: Exception | None = None
     ) -> None:
         async with self._changed:
-            # Unbounded: nothing is added after it, and the reader may have left.
+            # Not limited by the buffer size: these are the last events, and waiting for room could
+            # last for ever if the reader is gone.
             self._buffer += events
             self._failure = failure
-            self._is_settled = True
+            self._is_finished = True
             self._changed.notify_all()
 
     # ---------------------------------------------------------------- the checkpoint
 
     async def _load_checkpoint(self) -> None:
-        """Find the task that the run had before the gateway was restarted."""
+        """Load the remote task of an earlier attempt of this run."""
         if self._turn.attempt == 1 or self._is_checkpointed:
             return
         record = await self._context.records.read_record(CHECKPOINT_KIND, self._turn.run_id)
@@ -310,18 +312,19 @@ class RemoteRun:
             try:
                 self._continuation = msgspec.json.decode(record.body)
             except ValueError as error:
-                # As after a crash before it was stored: the same message id is sent again.
+                # Treated as never stored: the message is sent again under the same id, which the
+                # peer deduplicates.
                 log.warning("remote.checkpoint_damaged", run_id=record.id, reason=str(error))
                 return
             self._is_checkpointed = True
 
     async def _set_task(self, continuation: JsonObject) -> None:
         self._continuation = continuation
-        # Stored before the caller puts events into the buffer: what a reader has seen is found
-        # again after a crash. A crash before this sends the same message id again.
+        # Stored before the caller puts events into the buffer: a task whose events were shown can
+        # be followed again after a crash. A crash before this sends the same message id again.
         if not self._is_checkpointed:
             await self._store_checkpoint(msgspec.json.encode(continuation))
-            self._is_checkpointed, self._unstored_at = True, None
+            self._is_checkpointed, self._checkpoint_failing_since = True, None
         async with self._changed:
             self._changed.notify_all()
 
@@ -336,8 +339,8 @@ class RemoteRun:
             except StoreUnavailable as error:
                 # Kept between calls: after a failure the same checkpoint is stored again.
                 now = anyio.current_time()
-                self._unstored_at = self._unstored_at or now
-                if self._is_stopping or now >= self._unstored_at + context.timeouts.lost_s:
+                since = self._checkpoint_failing_since = self._checkpoint_failing_since or now
+                if self._is_stopping or now >= since + context.timeouts.lost_s:
                     raise
                 log.warning("remote.checkpoint_not_stored", run_id=record.id, reason=str(error))
             else:
@@ -361,9 +364,9 @@ class RemoteRun:
     async def _after_answer(self, step: _Step, result: RemoteResult) -> _Step | None:
         task = result.task
         if task is None or result.envelope["summary"].get("response_kind") != "task":
-            await self._settle_result(result, "completed")
+            await self._finish_with_result(result, "completed")
         elif task.is_over:
-            await self._settle_result(result, task.state)
+            await self._finish_with_result(result, task.state)
         elif task.is_waiting:
             await self._pause(self._translator.status_text or result.text)
         elif step is _Step.STATUS and self._can_watch:
@@ -374,7 +377,7 @@ class RemoteRun:
 
     async def _after_failure(self, step: _Step, result: RemoteResult) -> _Step | None:
         is_refused = is_peer_answer(result)
-        is_unheard_answer = step in _SENDING and self._has_task and not self._is_heard
+        is_unheard_answer = step in _SENDING and self._has_task and not self._has_answered
         known = continuation_of_failure(result.details)
         # The failure of an unacknowledged answer names the task of our request: a checkpoint
         # would make the run after a restart ask for its state.
@@ -412,7 +415,7 @@ class RemoteRun:
         reason = f"{result.message} ({reasons})" if reasons else result.message
         text = f"The remote agent {self._context.alias} did not do it: {reason}"
         kind = AgentFailed if is_peer_answer(result) else AgentUnavailable
-        await self._settle(failure=kind(text))
+        await self._finish(failure=kind(text))
 
     async def _send_again(self, step: _Step) -> _Step:
         """Wait, and send the answer to a question again; the time of the run bounds it."""
@@ -442,29 +445,29 @@ class RemoteRun:
         if not _is_network_failure(result):
             return False
         now = anyio.current_time()
-        self._lost_at = self._lost_at or now
+        self._unreachable_since = self._unreachable_since or now
         is_unasked = result.details.get("errorName") == CIRCUIT_OPEN
-        return is_unasked or now < self._lost_at + self._context.timeouts.lost_s
+        return is_unasked or now < self._unreachable_since + self._context.timeouts.lost_s
 
-    async def _settle_result(self, result: RemoteResult, state: str | None) -> None:
+    async def _finish_with_result(self, result: RemoteResult, state: str | None) -> None:
         translator = self._translator
         if state == "completed":
             text = result.text or translator.status_text
             is_unsaid = bool(text.strip()) and not translator.has_reply
-            await self._settle([Reply.of_text(text)] if is_unsaid else [])
+            await self._finish([Reply.of_text(text)] if is_unsaid else [])
         elif state == _CANCELED and self._is_stopping:
-            await self._settle([Stopped()])
+            await self._finish([Stopped()])
         else:
             verb = {"rejected": "rejected the task", _CANCELED: "canceled the task"}
             reason = translator.status_text or "it gave no reason"
             did = verb.get(state or "", "failed")
-            await self._settle(
+            await self._finish(
                 failure=AgentFailed(f"The remote agent {self._context.alias} {did}: {reason}")
             )
 
     async def _pause(self, text: str) -> None:
         prompt = text.strip() or f"The remote agent {self._context.alias} waits for an answer."
-        await self._settle([InputRequired(prompt, {"continuation": self._continuation})])
+        await self._finish([InputRequired(prompt, {"continuation": self._continuation})])
 
 
 async def cancel_remote_task(context: RunContext, continuation: JsonObject) -> str | None:

@@ -22,7 +22,7 @@ from openclaw_a2a.engine.tasks.active_task import (
     TaskFinished,
 )
 from openclaw_a2a.engine.tasks.cancel import cancel_task
-from openclaw_a2a.engine.tasks.results import find_accepted, wait_created, wait_first_result
+from openclaw_a2a.engine.tasks.results import wait_created, wait_first_result, wait_original_result
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import (
     SubmitRequest,
@@ -106,7 +106,7 @@ async def send(call: AccountCall, request: SendRequest) -> bytes | TaskFrame:
         # The result of the run itself, not the journal: one wake-up instead of one per event.
         result = await run.wait_result()
         if isinstance(result, Rejected):
-            result = await find_accepted(engine, run, result)
+            result = await wait_original_result(engine, run, result)
     else:
         result = await wait_first_result(engine, run)
     if isinstance(result, TaskFinished) and result.error is not None:

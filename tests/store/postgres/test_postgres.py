@@ -34,7 +34,7 @@ from openclaw_a2a.store import create_store, postgres_address
 from openclaw_a2a.store.postgres import migrate, search
 from openclaw_a2a.store.postgres.address import Address
 from openclaw_a2a.store.postgres.batch import MAX_BYTES
-from openclaw_a2a.store.postgres.duplicates import DuplicateLookup
+from openclaw_a2a.store.postgres.message_lookup import MessageLookup
 from openclaw_a2a.store.postgres.store import PostgresStore
 from openclaw_a2a.store.sqlite.migrate import Migration, load_migrations
 
@@ -98,7 +98,7 @@ async def test_message_ids_that_are_asked_for_at_once_share_a_query(store: Postg
         asked.append(values)
         return await fetch(statement, *values)
 
-    lookup = DuplicateLookup(count)
+    lookup = MessageLookup(count)
     known = (ALICE.principal, ALICE.account, "m-t-1")
     keys = [(ALICE.principal, ALICE.account, f"new-{number}") for number in range(40)]
     first = asyncio.create_task(lookup.find(known))
@@ -114,7 +114,7 @@ async def test_a_lookup_whose_first_caller_leaves_is_made_for_the_others(
     store: PostgresStore,
 ) -> None:
     await store.tasks.submit(direct("t-1"))
-    lookup = DuplicateLookup(store.fetch)
+    lookup = MessageLookup(store.fetch)
     known = (ALICE.principal, ALICE.account, "m-t-1")
     running = [asyncio.create_task(lookup.find(known)) for _ in range(5)]
     await asyncio.sleep(0)

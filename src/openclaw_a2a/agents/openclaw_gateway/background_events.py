@@ -249,7 +249,7 @@ class BackgroundWatcher:
             self._checks[check] = anyio.current_time() + delay_s
 
     async def _run_check(self, check: _Check) -> Sequence[BackgroundEvent]:
-        if check == _ALL_PAUSES:
+        if check.is_of_all_pauses:
             # Not by `_schedule`, which drops checks: this one must be there to the end.
             self._checks[check] = anyio.current_time() + self._timeouts.pause_check_s
             # One by one: what is found resolved is reported before the next one is looked at.

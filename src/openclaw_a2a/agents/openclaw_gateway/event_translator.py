@@ -2,7 +2,8 @@
 
 Everything is emitted exactly once, whether it arrives live or is found in the history. A run can be
 joined in the middle: its chunks carry the message so far, and the session's history has the
-messages that ended while the connection was away.
+messages that ended while the connection was away. `engine/transcript` turns the agent events into
+A2A events.
 """
 
 from collections.abc import Sequence

@@ -187,7 +187,7 @@ class Pacer:
         self._resumed_at = time.perf_counter()
 
     async def pause(self) -> bool:
-        """Call between small steps: rests when they have added up to a slice; True when it did.
+        """Call between small steps: sleeps when they have added up to a slice; True when it did.
 
         Not `sleep(0)`: others would get one step of the loop for each slice, and a request takes
         many of them.

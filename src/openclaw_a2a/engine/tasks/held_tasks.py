@@ -1,4 +1,4 @@
-"""Tasks that wait for the operator: list them as approvals, let them go on, or reject them.
+"""Tasks that wait for the operator: list them as approvals, release them, or reject them.
 
 A message that the policy holds is stored in its task, which is `auth-required` until the operator
 decides (`HeldTasks.decide`) or too much time has passed (`reject_expired`).
@@ -94,14 +94,15 @@ class HeldTasks:
         )
 
     async def decide(self, approval_id: str, *, allow: bool, text: str = DENIED_TEXT) -> None:
-        """Let a held task go on, or reject it with this text.
+        """Release a held task, or reject it with this text.
 
         Raises: ApprovalNotFound, Overloaded.
         """
         engine, task_id = self._engine, TaskId(approval_id)
-        while holding := _holding_runs(engine, task_id):
-            await asyncio.wait(holding)  # the commit of the hold may be under way
-        elsewhere: OwnerId | None = None
+        # A run may be storing the held message right now; wait for it.
+        while storing := _runs_storing_hold(engine, task_id):
+            await asyncio.wait(storing)
+        other_owner: OwnerId | None = None
         async with engine.task_lock(task_id):
             stored = await engine.store.tasks.read_task(None, task_id)
             held = read_held_message(await engine.store.tasks.read_resume_token(task_id))
@@ -109,26 +110,28 @@ class HeldTasks:
                 raise ApprovalNotFound(f"no task {approval_id[:80]} waits for a decision")
             try:
                 if allow:
-                    elsewhere = await self._release(stored, held)
+                    other_owner = await self._release(stored, held)
                 else:
                     text = f"{text} Reason: {held.hold.reason}."
                     await engine.end_stored_task(stored, TaskState.REJECTED, text)
-            except Conflict:  # by another replica, or its caller there
+            except Conflict:  # another replica decided, or the caller canceled the task there
                 raise ApprovalNotFound(
                     f"task {task_id} was decided or canceled meanwhile; look at the task"
                 ) from None
-        # Without the lock: the session may have moved, and that replica then asks this one.
-        if elsewhere is not None and engine.replication is not None:
-            await engine.replication.requests.release_elsewhere(elsewhere, task_id)
+        # Not under the task lock: if the session has moved back here, the other replica's request
+        # to this one would wait for this lock.
+        if other_owner is not None and engine.replication is not None:
+            await engine.replication.requests.release_elsewhere(other_owner, task_id)
 
     async def _release(self, stored: StoredTask, held: HeldMessage) -> OwnerId | None:
-        """Let a held task go on here, or return the replica that has to do it.
+        """Release a held task here, or return the replica that has to do it.
 
         Raises: as `decide`, Conflict.
         """
         engine, task_id = self._engine, stored.head.id
         scope, binding = stored.head.scope, stored.head.binding
-        # Before the task: after a crash in between it is held still, and can be allowed again.
+        # Approve the peer before releasing the task: after a crash in between, the task is still
+        # held and can be allowed again.
         if held.hold.pairs and self._paired is not None:
             await self._paired.add(scope.principal)
             who, address = acting.get()
@@ -139,14 +142,15 @@ class HeldTasks:
         if message is None or binding is None:
             raise ApprovalNotFound(f"the message of task {task_id[:80]} is not stored")
         rules = engine.rules_of(scope.account, binding.agent_id)
-        hold, replication = None, engine.replication
+        session_hold, replication = None, engine.replication
         if replication is not None:
-            hold = await replication.find_place(binding.agent_id, binding.session_key)
-            hold = hold or await replication.hold(binding.session_key)
-            if not isinstance(hold, SessionHold):
-                return hold
-            if engine.recoveries.has(binding.session_key):  # its runs came before this message
-                hold.release()
+            session_hold = await replication.find_place(binding.agent_id, binding.session_key)
+            session_hold = session_hold or await replication.hold(binding.session_key)
+            if not isinstance(session_hold, SessionHold):
+                return session_hold
+            # Recovered runs must be queued before this message.
+            if engine.recoveries.may_include(binding.session_key):
+                session_hold.release()
                 raise Overloaded("the session is being recovered; decide again shortly")
         run = continue_task(
             engine,
@@ -160,17 +164,18 @@ class HeldTasks:
             stored,
             resume=held.agent_token(),
             body_hash=hash_message(message),
-            hold=hold,
+            hold=session_hold,
         )
-        # Durable when the operator sees that it was allowed, and when another one decides.
+        # Wait for the commit, so that the task is released in the store when the operator gets the
+        # answer, and when a second decision reads it.
         first = await run.created.wait()
         if isinstance(first, Rejected):
             raise first.error or StoreUnavailable("the task could not be let go; decide again")
         return None
 
 
-def _holding_runs(engine: Engine, task_id: TaskId) -> "list[asyncio.Task[None]]":
-    """The runs that hold a message of a task at this moment; not one that works on it."""
+def _runs_storing_hold(engine: Engine, task_id: TaskId) -> "list[asyncio.Task[None]]":
+    """The runs that are storing a held message of a task; not one that works on it."""
     runs = [run for run in engine.runs.values() if run.record.task_id == task_id]
     tasks = [run.task for run in runs if run.record.options.hold is not None]
     return [task for task in tasks if task is not None and not task.done()]

@@ -65,7 +65,7 @@ PAGE_SIZE = 256
 # number of events has doubled. Until then a reader replays all events over the first snapshot.
 _FIRST_SNAPSHOT = 64
 
-# A snapshot over this size is not stored when a task with few events comes to rest.
+# A snapshot over this size is not stored when a task with few events has ended or paused.
 _LARGE_SNAPSHOT = 256 * 1024
 
 _CLOSED_WINDOW_S = 1.0
@@ -251,20 +251,20 @@ class Journal:
     """One task that is being changed: its projection, its position, and the commit under way."""
 
     __slots__ = (
-        "_collected",
         "_commits_under_way",
         "_feed",
+        "_feed_failure",
         "_head",
-        "_is_over",
+        "_is_feed_closed",
         "_loop",
         "_message",
         "_next_snapshot",
-        "_over_failure",
         "_run",
         "_settle_waiters",
         "_status_at",
         "_store",
         "_stored_sequence",
+        "_unsent",
         "_wakeups",
         "_written_bytes",
         "committed_sequence",
@@ -301,9 +301,9 @@ class Journal:
         self._feed: EventFeed | None = None
         self._stored_sequence = sequence if exists else -1
         self._next_snapshot = max(_FIRST_SNAPSHOT, sequence * 2)
-        # Recorded and not sent yet. The projection holds them already, but a snapshot is made only
-        # with the commit that takes all of them along.
-        self._collected: list[Entry] = []
+        # Recorded and not sent yet. The projection holds them already, so a snapshot is written
+        # only by a commit that contains all of them.
+        self._unsent: list[Entry] = []
         self._loop = asyncio.get_running_loop()
         self._settle_waiters: list[asyncio.Future[None]] = []
         self.in_flight = 0
@@ -316,17 +316,17 @@ class Journal:
         session has one active run at a time, and the next run replaces the callback.
         """
         self.snapshot = b""
-        """The task as it was when it last came to rest."""
+        """The task as it was when it last paused or a run of it ended."""
         self.failure_code = AgentFailed.code
         """Why the task failed, if it did, for the log."""
-        self._is_over = False
-        self._over_failure: StoreUnavailable | None = None
+        self._is_feed_closed = False
+        self._feed_failure: StoreUnavailable | None = None
         self._written_bytes = 0
         self._commits_under_way = 0
         self._message: Message | None = None
         self._run: RunRecord | None = None
         self.submit: Callable[[Commit], None] | None = None
-        """Takes the first commit to the store, with the message that opened the task; then None."""
+        """Sends the first commit together with the submission of the message; None afterwards."""
 
     @property
     def head(self) -> TaskHead:
@@ -345,20 +345,26 @@ class Journal:
 
     @property
     def feed(self) -> EventFeed:
-        """The events that are committed from now on, for readers; most tasks have none."""
+        """Events committed from now on, for subscribers.
+
+        Created on first use: most tasks have no subscriber.
+        """
         if self._feed is None:
             self._feed = EventFeed(self.committed_sequence)
-            if self._is_over:
-                self._feed.close(self._over_failure)
+            if self._is_feed_closed:
+                self._feed.close(self._feed_failure)
         return self._feed
 
     def keep_feed(self) -> None:
-        """A reader is about to come: what is committed until then it does not read in the store."""
+        """Create the feed before a reader subscribes.
+
+        So it gets the events that are committed in between from memory.
+        """
         _ = self.feed
 
     def close_feed(self, failure: StoreUnavailable | None = None) -> None:
         """No more events will come; `failure` says why there is no last one."""
-        self._is_over, self._over_failure = True, failure
+        self._is_feed_closed, self._feed_failure = True, failure
         if self._feed is not None:
             self._feed.close(failure)
 
@@ -369,16 +375,16 @@ class Journal:
     ) -> None:
         """Commit events of a run; they are published when they are durable.
 
-        A message joins the history, which is no event, so the commit carries a new snapshot.
+        A message joins the history without an event, so the commit needs a new snapshot.
         """
         self._run = run
         if message is not None:
             self._add_message(message)
         if not events:
             return
-        if not self._commits_under_way and not self._collected:
-            # Not at once: what the agent says until the loop comes round goes in the same commit.
-            self._loop.call_soon(self._send_collected)
+        if not self._commits_under_way and not self._unsent:
+            # On the next loop iteration: events added until then share one commit.
+            self._loop.call_soon(self._send_unsent)
         for event in events:
             self._record(event)
 
@@ -390,10 +396,10 @@ class Journal:
         if self.failure is not None:
             raise self.failure
         # Otherwise the commit under way, or the callback that is due, sends this event along.
-        is_first = not self._commits_under_way and not self._collected
+        is_first = not self._commits_under_way and not self._unsent
         self._record(event, counts=False)
         if is_first:
-            self._loop.call_soon(self._send_collected)
+            self._loop.call_soon(self._send_unsent)
         await self.wait_durable(self.sequence)
         # `committed` wakes the outbox only for subscribed tasks, and an ended task may not be
         # subscribed any more. Its stored deliveries still have to send this artifact.
@@ -436,7 +442,7 @@ class Journal:
         if is_over:
             self.failure_code = code
         # Sent at once, even with a commit under way: the store takes commits in order, and the
-        # collected events are part of this one. The run is deleted in the same commit: after a
+        # unsent events are part of this one. The run is deleted in the same commit: after a
         # crash the end is stored and the run is gone, or the run is there for recovery.
         self._send(self._next_commit(ends_run=True, resume=resume))
         return is_over
@@ -526,8 +532,8 @@ class Journal:
                 waiter.set_result(None)
         # Before `on_committed`: the text that it appends is not sent by this line but at the end of
         # this loop turn, in one commit with what the agent says until then.
-        if self._collected and not self._commits_under_way:
-            self._send_collected()
+        if self._unsent and not self._commits_under_way:
+            self._send_unsent()
         if self.on_committed is not None:
             self.on_committed()
 
@@ -590,7 +596,7 @@ class Journal:
         else:
             self.projection.apply_status(event.status)
         self.sequence += 1
-        self._collected.append(Entry(self.sequence, body, state))
+        self._unsent.append(Entry(self.sequence, body, state))
         self.in_flight += 1
 
     def _check_size(self, size: int, *, counts: bool) -> None:
@@ -607,7 +613,7 @@ class Journal:
             )
 
     def _next_commit(self, *, ends_run: bool, resume: bytes | None) -> Commit:
-        entries, self._collected = tuple(self._collected), []
+        entries, self._unsent = tuple(self._unsent), []
         message, self._message = self._message, None
         # Moved when the commit is sent, not when it is taken: the store takes commits in order, so
         # the next one builds on this one, and is refused with it because of its `after`.
@@ -617,15 +623,16 @@ class Journal:
         self._commits_under_way += 1
         if not entries:
             self.in_flight += 1  # a commit without events is waited for like one event
-        # A task that rests may be read by anybody for years: its snapshot is complete then. While
-        # it runs a snapshot at each doubling keeps writing and reading O(events).
-        rests = ends_run or self.state not in ACTIVE
+        # A task that has paused, or whose run has ended, may be read by anybody for years: its
+        # snapshot is complete then. While it runs a snapshot at each doubling keeps writing and
+        # reading O(events).
+        ends_or_pauses = ends_run or self.state not in ACTIVE
         is_due = after < 0 or message is not None or self.sequence >= self._next_snapshot
         snapshot = None
-        if is_due or (rests and entries):
+        if is_due or (ends_or_pauses and entries):
             self._next_snapshot = max(_FIRST_SNAPSHOT, self.sequence * 2)
             snapshot = encode_json(self.projection.task())
-            if rests:
+            if ends_or_pauses:
                 self.snapshot = snapshot
             # A large one would store everything once more: few events over the one before are read
             # as fast. A task has one after its first commit in any case.
@@ -635,8 +642,8 @@ class Journal:
         run_id, fence = (run.id, run.fence) if run is not None else (None, 0)
         return Commit(self.head, after, entries, snapshot, run_id, fence, ends_run, resume)
 
-    def _send_collected(self) -> None:
-        if self._collected and self.failure is None:
+    def _send_unsent(self) -> None:
+        if self._unsent and self.failure is None:
             self._send(self._next_commit(ends_run=False, resume=None))
 
     def _send(self, commit: Commit) -> None:

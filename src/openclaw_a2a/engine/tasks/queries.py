@@ -21,7 +21,7 @@ from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import MeasuredTask, TaskStore
 
-_RESTING = TERMINAL | PAUSED
+_ENDED_OR_PAUSED = TERMINAL | PAUSED
 
 LARGE_BYTES = 512 * 1024
 """From this size on a task is not read as a whole where that can be avoided."""
@@ -153,12 +153,12 @@ class Subscription:
 
     def _ends_with(self, entries: list[Entry], is_last: bool, *, was_closed: bool) -> bool:
         """True when no more events will come after these."""
-        rests = bool(entries) and entries[-1].state in _RESTING
-        return (rests and is_last) or (was_closed and not entries)
+        has_ended_or_paused = bool(entries) and entries[-1].state in _ENDED_OR_PAUSED
+        return (has_ended_or_paused and is_last) or (was_closed and not entries)
 
 
 class LastingSubscription(Subscription):
-    """Reads events until the task is terminal, through its pauses, or until it rests.
+    """Reads events until the task has a state of `ends_at`: ended, or ended or paused.
 
     While no run works on the task here there is no feed to wait for; then any commit of the task
     wakes the reader (`WakeupRegistry.readers`): a message that continues it, a cancellation, or the
@@ -322,14 +322,14 @@ def subscribe_from(
     cursor: int,
     head: TaskHead | None = None,
 ) -> Subscription:
-    """A subscription to a task that is known to exist in the scope, until it rests.
+    """A subscription to a task that is known to exist in the scope, until it has ended or paused.
 
     `head` is the task as it was read; without one it was at work at the cursor.
     """
     if engine.replication is not None:
         # Its run may be anywhere, now or later: after a take-over it goes on elsewhere.
         return LastingSubscription(
-            engine, scope, task_id, cursor=cursor, head=head, ends_at=_RESTING
+            engine, scope, task_id, cursor=cursor, head=head, ends_at=_ENDED_OR_PAUSED
         )
     # The feed as it is now: when the task is continued later, its runs get a new one, and this
     # subscription is over by then.

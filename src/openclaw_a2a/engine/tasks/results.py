@@ -1,6 +1,6 @@
-"""Waits for what comes of an accepted message: its first result, and its final one.
+"""Waits for the result of an accepted message: the first one, and the final one.
 
-A message that was accepted before has the result of its first copy.
+A duplicate gets the result of the original message.
 """
 
 from openclaw_a2a.engine.engine import Engine
@@ -44,10 +44,10 @@ async def wait_first_result(
     first = await run.created.wait()
     if not isinstance(first, Rejected):
         return first
-    duplicate = first.duplicate or _taken_over(engine, run)
+    duplicate = first.duplicate or _as_duplicate_elsewhere(engine, run)
     if duplicate is None:
         raise await _rejection_error(engine, run, first)
-    # The first message may still be answered: then both senders wait for the same run.
+    # The original may still be running; then both senders wait for that run.
     original = None if duplicate.answer is not None else _find_run(engine, run, duplicate)
     if original is not None:
         tasks = engine.store.tasks
@@ -66,15 +66,18 @@ async def wait_final_result(
     """
     result = await run.wait_result()
     if isinstance(result, Rejected):
-        return await find_accepted(engine, run, result)
+        return await wait_original_result(engine, run, result)
     return result
 
 
-async def find_accepted(
+async def wait_original_result(
     engine: Engine, run: ActiveRun | DuplicateRun, result: Rejected
 ) -> TaskFinished | DirectAnswer | MeasuredTask:
-    """The final result of the first of two equal messages. Raises: why a message was rejected."""
-    duplicate = result.duplicate or _taken_over(engine, run)
+    """The final result of the message that this one duplicates.
+
+    Raises: the error with which one of them was rejected.
+    """
+    duplicate = result.duplicate or _as_duplicate_elsewhere(engine, run)
     if duplicate is None:
         raise await _rejection_error(engine, run, result)
     original = None if duplicate.answer is not None else _find_run(engine, run, duplicate)
@@ -82,14 +85,14 @@ async def find_accepted(
         return await wait_final_result(engine, original)
     active = engine.active_tasks.get(TaskId(duplicate.task_id))
     if active is not None and active.runs:
-        # The run of the first copy has ended, but a later message on the task is being answered. A
-        # blocking caller gets the task when it rests, so wait for that run.
+        # The run of the original has ended, but a later message on the task is being answered. A
+        # blocking caller gets the task when it has ended or paused, so wait for that run.
         return await wait_final_result(engine, active.runs[0])
-    return await _find_result(engine, run, duplicate, until_rest=True)
+    return await _find_result(engine, run, duplicate, until_ended_or_paused=True)
 
 
-def _taken_over(engine: Engine, run: ActiveRun | DuplicateRun) -> Duplicate | None:
-    """The run as one of another replica, if it has become one."""
+def _as_duplicate_elsewhere(engine: Engine, run: ActiveRun | DuplicateRun) -> Duplicate | None:
+    """A `Duplicate` for a run that another replica has taken over; otherwise None."""
     if engine.replication is None or not isinstance(run, ActiveRun) or not run.is_lost:
         return None
     return Duplicate(run.record.id, run.record.task_id, None)
@@ -130,14 +133,14 @@ async def _find_result(
     sent: ActiveRun | DuplicateRun,
     duplicate: Duplicate,
     *,
-    until_rest: bool = False,
+    until_ended_or_paused: bool = False,
 ) -> MeasuredTask | DirectAnswer:
-    """What came of the first of two equal messages. Raises: also the error of a direct answer."""
+    """The result of the original message. Raises: also the error of a direct answer."""
     if duplicate.answer is not None:
         return decode_answer(duplicate.answer)
     if engine.replication is not None:
         found = await engine.replication.follow(
-            sent.scope, sent.message_id, duplicate, until_rest=until_rest
+            sent.scope, sent.message_id, duplicate, until_ended_or_paused=until_ended_or_paused
         )
         return decode_answer(found) if isinstance(found, bytes) else found
     measured = await engine.store.tasks.measure_task(sent.scope, duplicate.task_id)

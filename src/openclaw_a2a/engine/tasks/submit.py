@@ -238,7 +238,7 @@ async def hold_session(engine: Engine, session_key: SessionKey) -> SessionHold |
     if not isinstance(hold, SessionHold):
         raise Overloaded("the session is in use on another replica; try again shortly")
     # Not waited for: the caller holds the lock of a task, which recovery may need.
-    if engine.recoveries.has(session_key):
+    if engine.recoveries.may_include(session_key):
         hold.release()
         raise Overloaded("the session is being recovered; try again shortly")
     return hold
@@ -278,7 +278,7 @@ async def _submit_to_task(
             # message can have changed the task in between.
             stored = await engine.store.tasks.read_task(request.scope, task_id)
             resume = await engine.store.tasks.read_resume_token(task_id)
-            # The store may rest while it reads. A run that has ended meanwhile has changed the
+            # The store may pause while it reads. A run that has ended meanwhile has changed the
             # task; one that goes on knows in its journal what came after the read.
             if engine.active_tasks.get(task_id) is active:
                 break

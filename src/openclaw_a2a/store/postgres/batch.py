@@ -68,7 +68,7 @@ class BatchEnds(Exception):
     """The command does not fit behind the others; it begins the next batch."""
 
 
-class TicketOf(msgspec.Struct, frozen=True):
+class PendingTicket(msgspec.Struct, frozen=True):
     """Stands for `Accepted` until the statement has given out the tickets."""
 
     index: int
@@ -151,7 +151,7 @@ class LogChange(msgspec.Struct):
 
 
 class Batch:
-    """Decides commands one after the other; then its attributes say what to write."""
+    """Applies commands in memory, in order; its attributes are then the rows to write."""
 
     def __init__(self, stored: StoredRows | None = None) -> None:
         self._stored = stored
@@ -171,7 +171,7 @@ class Batch:
     def add(self, command: commands.Command) -> object:
         """Decide a command; its result once the batch is committed.
 
-        Raises: the refusals of the port (nothing of the command remains), NeedsRows, BatchEnds.
+        Raises: the errors of the port (nothing of the command is written), NeedsRows, BatchEnds.
         """
         if self.size >= MAX_BYTES:
             raise BatchEnds
@@ -203,7 +203,7 @@ class Batch:
             self._apply(change)
         if submission.delivery is not None:
             self._put_delivery(submission.delivery, submission.delivery_owner)
-        return TicketOf(len(self.accepted) - 1)
+        return PendingTicket(len(self.accepted) - 1)
 
     def _find_duplicate(self, key: MessageKey, submission: Submission) -> Duplicate | None:
         message_id = submission.run.message.message_id
@@ -211,7 +211,8 @@ class Batch:
             first, answer = row
             rules.check_same_body(first.body_hash, submission.body_hash, message_id)
             return Duplicate(first.run.id, first.run.task_id, answer)
-        # Without the stored rows it is assumed to be new; the statement checks that.
+        # Optimistic: without the stored rows the message is assumed to be new, and the SQL
+        # statement verifies it.
         stored = None if self._stored is None else self._stored.messages.get(key)
         if stored is None:
             return None
@@ -267,7 +268,7 @@ class Batch:
             found = expected if self._stored is None else self._stored.tasks.get(task_id, ABSENT)
             if found >= 0:
                 task = TaskChange(found, found)
-                if expected == found:  # otherwise it is refused, and stays as it is
+                if expected == found:  # on a mismatch the command fails, so nothing is recorded
                     self.tasks[task_id] = task
         return task
 
@@ -305,7 +306,8 @@ class Batch:
     def refer_to_contents(self, task_id: TaskId, body: bytes) -> bytes:
         """A run with references to contents that this batch stores for its task.
 
-        A run never has contents of its own: it goes first.
+        Other large strings stay in the row of the run, which is deleted when the run ends: contents
+        are deleted only with their task.
         """
         if not self.contents:
             return body
@@ -313,7 +315,8 @@ class Batch:
 
     def _clear_resume(self, task_id: TaskId) -> None:
         task = self.tasks.get(task_id)
-        if task is None or task.head is None:  # or it was checked, and is changed next
+        # Without a head the task was only checked so far, and `_apply` may follow.
+        if task is None or task.head is None:
             self.cleared.add(task_id)
         else:
             task.sets_resume, task.resume = True, None
@@ -491,7 +494,7 @@ def _size_of(message: Message) -> int:
     return size
 
 
-class NamedRows:
+class NeededRows:
     """The keys of the stored rows that commands depend on, to be read into `StoredRows`."""
 
     def __init__(self, group: Iterable[commands.Command]) -> None:
@@ -514,7 +517,7 @@ class NamedRows:
             elif isinstance(command, DeleteLog):
                 self.logs.add((command.kind, command.log_id))
             else:
-                self._name_subscriber(command)
+                self._name_delivery_or_record(command)
 
     def _name_submission(self, submission: Submission) -> None:
         self.messages.add(rules.message_key(submission.run))
@@ -528,8 +531,8 @@ class NamedRows:
         if change.run_id is not None:
             self.runs.add(change.run_id)
 
-    def _name_subscriber(self, command: commands.Command) -> None:
-        """Of a command about deliveries or records."""
+    def _name_delivery_or_record(self, command: commands.Command) -> None:
+        """Add the keys that a delivery or record command needs."""
         if isinstance(command, commands.PutDelivery):
             self.tasks.add(command.delivery.task_id)
             self.delivery_tasks.add(command.delivery.task_id)

@@ -26,7 +26,7 @@ from openclaw_a2a.store.contents import (
 )
 from openclaw_a2a.store.postgres.address import DatabaseRow
 from openclaw_a2a.store.postgres.database import PostgresDatabase, PostgresPart, scope_values
-from openclaw_a2a.store.postgres.duplicates import DuplicateLookup
+from openclaw_a2a.store.postgres.message_lookup import MessageLookup
 from openclaw_a2a.store.rules import UNREADABLE, check_same_body, damaged_task
 
 _READ_BYTES = 256 * 1024
@@ -83,7 +83,7 @@ class PostgresTaskReader(PostgresPart):
 
     def __init__(self, database: PostgresDatabase) -> None:
         super().__init__(database)
-        self._duplicates = DuplicateLookup(database.fetch)
+        self._message_lookup = MessageLookup(database.fetch)
 
     async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
         row = await self._find_row(scope, task_id)
@@ -244,7 +244,7 @@ class PostgresTaskReader(PostgresPart):
     async def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
     ) -> Duplicate | None:
-        row = await self._duplicates.find((scope.principal, scope.account, message_id))
+        row = await self._message_lookup.find((scope.principal, scope.account, message_id))
         if row is None:
             return None
         check_same_body(row[6], body_hash, message_id)

@@ -28,11 +28,11 @@ from openclaw_a2a.store.postgres.batch import (
     Batch,
     BatchEnds,
     LogKey,
-    NamedRows,
+    NeededRows,
     NeedsRows,
+    PendingTicket,
     StoredMessage,
     StoredRows,
-    TicketOf,
 )
 from openclaw_a2a.store.postgres.link import LinkState, WriteLink, WriterReplaced
 from openclaw_a2a.store.postgres.statement import build_statement
@@ -255,7 +255,7 @@ class PostgresWriter:
             nonlocal outcomes, batch
             async with connection.transaction():
                 await self._link.check_name(connection)
-                stored = await load_rows(connection, NamedRows(_commands(group)))
+                stored = await load_rows(connection, NeededRows(_commands(group)))
                 batch = Batch(stored)
                 decided = _decide(batch, group)
                 outcomes = _with_tickets(decided, await self._send(connection, batch, number))
@@ -372,7 +372,11 @@ def _decide(batch: Batch, group: Sequence[Write[Any]]) -> list[WriteOutcome]:
 
 def _with_tickets(decided: list[WriteOutcome], tickets: list[int]) -> list[WriteOutcome]:
     return [
-        (write, Accepted(tickets[result.index]) if isinstance(result, TicketOf) else result, error)
+        (
+            write,
+            Accepted(tickets[result.index]) if isinstance(result, PendingTicket) else result,
+            error,
+        )
         for write, result, error in decided
     ]
 
@@ -404,19 +408,19 @@ SELECT l.kind, l.id, l.sequence FROM unnest($1::text[], $2::text[]) AS x(kind, i
 JOIN log l USING (kind, id) ORDER BY 1, 2 FOR UPDATE OF l"""
 
 
-async def load_rows(connection: Session, named: NamedRows) -> StoredRows:
+async def load_rows(connection: Session, needed: NeededRows) -> StoredRows:
     """Read and lock the rows that a group names, always in the same order."""
 
     async def load(statement: str, *columns: list[str]) -> list[DatabaseRow]:
         return await connection.fetch(statement, *columns) if any(columns) else []
 
-    tasks = await load(_LOAD_TASKS, sorted(named.tasks))
-    runs = await load(_LOAD_RUNS, sorted(named.runs))
-    messages = await load(_LOAD_MESSAGES, *_columns(named.messages))
-    names = sorted(named.deliveries), sorted(named.delivery_tasks)
+    tasks = await load(_LOAD_TASKS, sorted(needed.tasks))
+    runs = await load(_LOAD_RUNS, sorted(needed.runs))
+    messages = await load(_LOAD_MESSAGES, *_columns(needed.messages))
+    names = sorted(needed.deliveries), sorted(needed.delivery_tasks)
     deliveries = await load(_LOAD_DELIVERIES, *names)
-    records = await load(_LOAD_RECORDS, *_columns(named.records))
-    logs = await load(_LOAD_LOGS, *_columns(named.logs))
+    records = await load(_LOAD_RECORDS, *_columns(needed.records))
+    logs = await load(_LOAD_LOGS, *_columns(needed.logs))
     return StoredRows(
         tasks={row[0]: row[1] for row in tasks},
         runs={row[0]: row[1] for row in runs},

@@ -26,7 +26,7 @@ class _Group:
         self.is_over = asyncio.Event()
 
 
-class DuplicateLookup:
+class MessageLookup:
     """Finds idempotency records. One query is under way at a time.
 
     The first caller of a group makes its query; no background task does.
