@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.agents.openclaw_cli.conftest import turn_of
 
 from openclaw_a2a.agents.prompt import build_prompt
-from openclaw_a2a.engine.tasks.run import untrusted_notes
+from openclaw_a2a.engine.tasks.turn_builder import untrusted_notes
 from openclaw_a2a.model.ids import AccountId, Json, MessageId, PeerName, SessionKey
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.turn import Provenance, Turn

@@ -7,8 +7,8 @@ from typing import Self, TypeGuard
 import msgspec
 
 from openclaw_a2a.engine.engine import AccountRules
-from openclaw_a2a.engine.tasks.run import usable_text
 from openclaw_a2a.engine.tasks.submit import InternalOrigin
+from openclaw_a2a.engine.tasks.turn_builder import usable_text
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     GatewayError,

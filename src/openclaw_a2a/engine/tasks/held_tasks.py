@@ -16,9 +16,9 @@ from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.sessions import SessionHold
 from openclaw_a2a.engine.tasks.active_task import Rejected
 from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.tasks.run import usable_text
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, continue_task, hash_message, list_held
 from openclaw_a2a.engine.tasks.submit_policy import PairedPeers
+from openclaw_a2a.engine.tasks.turn_builder import usable_text
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import Approval
 from openclaw_a2a.model.errors import (

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.engine.harness import ALICE, BEGINNING, RULES
 
 from openclaw_a2a.engine.engine import AccountRules
-from openclaw_a2a.engine.tasks.run import STRUCTURED_ONLY, build_turn, untrusted_notes
 from openclaw_a2a.engine.tasks.submit import create_binding
+from openclaw_a2a.engine.tasks.turn_builder import STRUCTURED_ONLY, build_turn, untrusted_notes
 from openclaw_a2a.engine.transcript.assistant_message import has_content
 from openclaw_a2a.model.ids import (
     LOCAL_PEER,
