@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -30,9 +29,7 @@ from tests.calls.unreliable_store import DELIVERY_WRITES, UnreliableStore
 from tests.conformance.asgi_client import ActiveRequest, AsgiClient
 from tests.engine.harness import ManualClock, yield_to_others
 
-from openclaw_a2a.agents import AgentRegistry
-from openclaw_a2a.app import Gateway
-from openclaw_a2a.app.wiring import engines
+from openclaw_a2a.app import build_app
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, TaskId
@@ -210,10 +207,8 @@ class CallMachine(RuleBasedStateMachine):
             **{f"agents.{name}.adapter": "echo" for name in agents},
         }
         loaded = load_settings(overrides=overrides, environ={})
-        gateway = Gateway(loaded.settings, AgentRegistry(agents), self.clock, agents.keys())
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engines, "create_store", lambda *_given, **_more: self.store)
-            self.gateway = await gateway.__aenter__()
+        gateway = build_app(loaded.settings, agents=agents, clock=self.clock, store=self.store)
+        self.gateway = await gateway.__aenter__()
         [engine] = self.gateway.engines.values()
         assert engine.store is self.store
 

@@ -11,7 +11,7 @@ from tests.conformance.asgi_client import AsgiClient
 
 from openclaw_a2a.app import Gateway, build_app
 from openclaw_a2a.model.ids import AgentId
-from openclaw_a2a.ports import Agent, Clock
+from openclaw_a2a.ports import Agent, Clock, Store
 from openclaw_a2a.settings import load_settings
 
 Json = Any
@@ -37,6 +37,7 @@ def make_gateway(
     account: Mapping[str, Json] | None = None,
     settings: Mapping[str, Json] | None = None,
     clock: Clock | None = None,
+    store: Store | None = None,
 ) -> Gateway:
     """A gateway that keeps everything in memory unless the settings say otherwise."""
     agents = agent if isinstance(agent, Mapping) else {"main": agent}
@@ -50,7 +51,7 @@ def make_gateway(
     }
     named = {AgentId(name): one for name, one in agents.items()}
     loaded = load_settings(overrides=overrides, environ={})
-    return build_app(loaded.settings, agents=named, clock=clock)
+    return build_app(loaded.settings, agents=named, clock=clock, store=store)
 
 
 def token_of(peer: str) -> str:

@@ -15,7 +15,7 @@ from openclaw_a2a.app import Gateway
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Reply
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.planning.steps import EXTENSION_URI
-from openclaw_a2a.ports import Clock, Recovery
+from openclaw_a2a.ports import Clock, Recovery, Store
 
 Json = Any
 Work = Callable[[Turn], Awaitable[str | AgentEvent]]
@@ -61,6 +61,8 @@ class PlanningHarness:
         self.gateway: Gateway | None = None
         self.clock: Clock | None = None
         """The clock of the next gateway; None for the clock of the machine."""
+        self.store: Store | None = None
+        """The store of the next gateway; None for one of this kind in the folder."""
         self._running = AsyncExitStack()
         self._number = 0
 
@@ -75,6 +77,7 @@ class PlanningHarness:
             self.workers,
             data=self.folder,
             clock=self.clock,
+            store=self.store,
             settings={
                 "store.kind": self.kind,
                 "limits.cancelSeconds": 1,

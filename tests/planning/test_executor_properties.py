@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.planning.gateway_harness import PlanningHarness, asks, first_line, planning_harness_in
 
-from openclaw_a2a.app.wiring import engines
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.planning.state import replay
-from openclaw_a2a.ports import Store
 from openclaw_a2a.store import create_store
 
 Json = Any
@@ -251,29 +249,24 @@ async def play(case: Case, folder: Path) -> None:
     """Make, run and look at one case."""
     store, crew = create_store("memory", path=None), Crew(case)
 
-    def open_kept(kind: str, **_: Json) -> Store:
-        assert kind == "memory"
-        return store
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engines, "create_store", open_kept)
-        async with planning_harness_in(folder, "memory") as harness:
-            for worker in harness.workers.values():
-                worker.work = crew.work
-            await harness.open({"opt.parallel": case.parallel})
-            objective_id = await make(harness, case)
-            ended = await run(harness, case, objective_id)
-            check_end(case, crew, ended)
-            stored = await store.logs.read_log("objective", objective_id)
-            assert stored is not None
-            rebuilt = replay(line.body for line in stored.lines)
-            assert rebuilt.warnings == ()
-            assert rebuilt.state is not None
-            attempts = crew.attempts
-            await harness.reopen({"opt.parallel": case.parallel})
-            assert await harness.get(objective_id) == ended
-            assert crew.attempts == attempts, "nothing is begun again"
-            assert rebuilt.state.seq == len(stored.lines)
+    async with planning_harness_in(folder, "memory") as harness:
+        harness.store = store
+        for worker in harness.workers.values():
+            worker.work = crew.work
+        await harness.open({"opt.parallel": case.parallel})
+        objective_id = await make(harness, case)
+        ended = await run(harness, case, objective_id)
+        check_end(case, crew, ended)
+        stored = await store.logs.read_log("objective", objective_id)
+        assert stored is not None
+        rebuilt = replay(line.body for line in stored.lines)
+        assert rebuilt.warnings == ()
+        assert rebuilt.state is not None
+        attempts = crew.attempts
+        await harness.reopen({"opt.parallel": case.parallel})
+        assert await harness.get(objective_id) == ended
+        assert crew.attempts == attempts, "nothing is begun again"
+        assert rebuilt.state.seq == len(stored.lines)
 
 
 @pytest.mark.requirement(

@@ -15,7 +15,6 @@ from tests.planning.test_failures_and_races import Gate, gated, is_working, task
 from tests.planning.test_lifecycle_examples import watching
 from tests.store.flat_store import FlatStore
 
-from openclaw_a2a.app.wiring import engines
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import Store
 from openclaw_a2a.store import create_store
@@ -71,10 +70,8 @@ class Mortal:
 
     async def live(self, writes: int | None, settings: Mapping[str, Json] | None = None) -> None:
         """Start a new process, with a number of writes."""
-        self._store = store = MortalStore(self.disk, None)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engines, "create_store", lambda *_given, **_more: store)
-            await self.harness.open({"limits.cancelSeconds": 0.01, **(settings or {})})
+        self._store = self.harness.store = MortalStore(self.disk, None)
+        await self.harness.open({"limits.cancelSeconds": 0.01, **(settings or {})})
         self._store._left = writes  # pyright: ignore[reportPrivateUsage] - it lives until now
 
     @property

@@ -93,7 +93,6 @@ class Embedding(msgspec.Struct, frozen=True, kw_only=True):
     rules: AccountRules
     authenticator: Authenticator
     card: LiveCard
-    store: Store | None = None
     channels: Mapping[str, MakeChannel] = {}
 
 
@@ -108,8 +107,12 @@ class Gateway:
         given: Collection[AgentId],
         embedding: Embedding | None = None,
         policy: PolicyCallable | None = None,
+        store: Store | None = None,
     ) -> None:
-        """`policy` decides about messages of peers, in place of the function of the settings."""
+        """`policy` decides about messages of peers, in place of the function of the settings.
+
+        `store` is used instead of those of the settings.
+        """
         self.settings = settings
         self.loaded: LoadedSettings | None = None
         """Where the settings come from, for the dashboard; set before the start, if it is known."""
@@ -167,7 +170,7 @@ class Gateway:
             push=self.push,
             rate_limit=self._rate_limit,
             count_streams=lambda: len(self.streams),
-            store=None if embedding is None else embedding.store,
+            store=store,
             channels=None if embedding is None else embedding.channels,
         )
         self.engines = self._engine_wiring.engines
@@ -512,19 +515,21 @@ def build_app(
     clock: Clock | None = None,
     embedding: Embedding | None = None,
     policy: PolicyCallable | None = None,
+    store: Store | None = None,
 ) -> Gateway:
     """A gateway from settings; `agents` replace or extend those of the settings.
 
-    `policy` decides about messages of peers, where no rule of the settings does.
+    `policy` decides about messages of peers, where no rule of the settings does. `store` is used
+    instead of those of the settings.
 
     Raises: SettingsInvalid.
     """
     given = agents or {}
-    store = settings.store
+    place = settings.store
     elsewhere = {
         agent_id: ElsewhereAgent(agent_id)
         for agent_id, one in settings.agents.items()
-        if store.replicas and one.replicas and store.replica_name not in one.replicas
+        if place.replicas and one.replicas and place.replica_name not in one.replicas
     }
     built = {
         agent_id: build_agent(
@@ -538,7 +543,9 @@ def build_app(
         if agent_id not in given and agent_id not in elsewhere
     }
     registry = AgentRegistry({**built, **given, **elsewhere})
-    return Gateway(settings, registry, clock or SystemClock(), given.keys(), embedding, policy)
+    return Gateway(
+        settings, registry, clock or SystemClock(), given.keys(), embedding, policy, store
+    )
 
 
 def _account_rules(account: Account, settings: Settings) -> AccountRules:

@@ -265,10 +265,11 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
             rules=self.rules,
             authenticator=authenticator,
             card=MountedCard(account, card),
-            store=self.store,
             channels=self.channels,
         )
-        return build_app(settings, agents={AGENT: self.agent}, embedding=embedding)
+        return build_app(
+            settings, agents={AGENT: self.agent}, embedding=embedding, store=self.store
+        )
 
     async def serve_request(
         self, gateway: Gateway, scope: AsgiScope, receive: Receive, send: Send
