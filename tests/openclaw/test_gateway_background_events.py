@@ -18,7 +18,7 @@ from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 from openclaw_a2a.agents.openclaw_gateway.agent_directory import OpenClawAgents
 from openclaw_a2a.agents.openclaw_gateway.background_events import BackgroundWatcher
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
-from openclaw_a2a.agents.openclaw_gateway.runs import Pause
+from openclaw_a2a.agents.openclaw_gateway.runs import Pause, Timeouts
 from openclaw_a2a.model.agent_event import (
     BackgroundEvent,
     BackgroundReply,
@@ -60,7 +60,7 @@ async def watching(
             assert self.workspace("main") == str(openclaw.workspace("main"))
             is_connected.set()
 
-    watch = BackgroundWatcher(connection, "main", AgentsOfTheGateway())
+    watch = BackgroundWatcher(connection, "main", AgentsOfTheGateway(), Timeouts())
     send, receive = anyio.create_memory_object_stream[BackgroundEvent](100)
 
     async def listen() -> None:

@@ -69,7 +69,9 @@ class DeliveryReader:
             for engine in self._outboxes
             for state in IN_TROUBLE
         ]
-        views = [await self.view(one) for one in chain.from_iterable(found)]
+        # Of a delivery that changed its state between two reads, the later one counts.
+        newest = {one.id: one for one in chain.from_iterable(found)}
+        views = [await self.view(one) for one in newest.values()]
         views.sort(key=lambda one: (IN_TROUBLE.index(one.state), one.next_at or one.updated_at))
         return DeliveryList(tuple(views), any(len(page) == MAX_LISTED for page in found))
 
