@@ -288,7 +288,9 @@ async def test_a_tool_learns_whether_its_result_was_written(
     async def app(scope: AsgiMessage, receive: Receive, send: Send) -> None:
         http = AsgiRequest(scope, receive, send)
         body = await http.read_body(100, RequestBodies(5.0))
-        await endpoints.call(ToolRequest(http, ToolCaller("caller"), body))
+        is_streamed = accept == "text/event-stream"
+        request = ToolRequest(http, ToolCaller("caller"), body, is_streamed=is_streamed)
+        await endpoints.call(request)
 
     request = Request("POST", "/tools/ask", {**JSON, "accept": accept}, (b"{}",))
     async with AsgiClient(app).open(request) as active:

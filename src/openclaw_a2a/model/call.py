@@ -120,7 +120,8 @@ class Call(JsonStruct, frozen=True, omit_defaults=False):
     def is_undelivered(self) -> bool:
         """True when the outcome is decided and has still to be delivered."""
         is_delivered = self.delivered_at is not None or self.discarded_at is not None
-        return self.is_settled and not is_delivered and self.route is not OutcomeRoute.NONE
+        is_settled = self.status is not CallStatus.PENDING
+        return is_settled and not is_delivered and self.route is not OutcomeRoute.NONE
 
     @property
     def is_sent(self) -> bool:

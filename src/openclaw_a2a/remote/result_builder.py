@@ -251,14 +251,14 @@ class ResultBuilder:
 
     def summary(self) -> JsonObject:
         """The summary of everything received so far. Costs O(answer)."""
-        target, received = self.resolved.target, self.received
+        target, received, secrets = self.resolved.target, self.received, self.secrets
         summary: JsonObject = {
             "target_alias": target.alias or None,
-            "target_name": redact(self._pool.record(target).card.name, self.secrets),
+            "target_name": redact(self._pool.record(target).card.name, secrets),
             "target_url": target.base_url,
             "streaming_supported": self.streaming_supported,
             "response_kind": received.response_kind,
-            "message_text": self.text or None,
+            "message_text": redact(received.message_text or "", secrets) or None,
             "artifacts": received.artifacts or None,
             "continuation": self.continuation(),
         }

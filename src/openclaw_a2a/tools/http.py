@@ -79,6 +79,8 @@ class ToolRequest(msgspec.Struct, frozen=True):
     http: HttpRequest
     caller: ToolCaller
     body: bytes
+    is_streamed: bool = False
+    """True when the client accepts updates as server-sent events."""
 
 
 ToolHandler = Callable[[ToolRequest], Awaitable[None]]
@@ -117,10 +119,11 @@ class ToolGuard(msgspec.Struct, frozen=True):
                     request.release_body()  # from here on `tools.perTokenCalls` limits them
                     if len(body) >= LARGE_BODY_BYTES:  # many small values take long to validate
                         check_value_count(body, self.max_values)
-                if _accepts_stream(request):
+                if b"text/event-stream" in request.headers.get(b"accept", b"").lower():
                     # From the beginning: a tool that was called cannot be refused its stream.
                     with self.streams.slot(request.caller):
-                        await self._handle_stream(handle, ToolRequest(request, caller, body))
+                        streamed = ToolRequest(request, caller, body, is_streamed=True)
+                        await self._handle_stream(handle, streamed)
                 else:
                     await handle(ToolRequest(request, caller, body))
             except GatewayError as error:
@@ -211,11 +214,10 @@ class ToolEndpoints:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             reason = "the body is no JSON; send the tool's arguments as an object"
             raise ParseFailed(reason) from None
-        is_streamed = _accepts_stream(http)
         with self._authenticator.admit(request.caller):
             watching = http.watch_disconnect(self._supervisor)
             try:
-                if is_streamed:
+                if request.is_streamed:
                     work = self._stream(request, tool, arguments, watching)
                     await _run_until(watching, work)
                     return
@@ -224,7 +226,7 @@ class ToolEndpoints:
                 # Checked, because a server drops what is written to a client that is gone.
                 is_lost = await _is_disconnected(watching)
             except asyncio.CancelledError:  # the server stops and waits no longer
-                if is_streamed:
+                if request.is_streamed:
                     raise
                 raise Draining(_ABORTED) from None
             finally:
@@ -315,10 +317,6 @@ async def _is_disconnected(watching: "asyncio.Future[None]") -> bool:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     return watching.done()
-
-
-def _accepts_stream(http: HttpRequest) -> bool:
-    return b"text/event-stream" in http.headers.get(b"accept", b"").lower()
 
 
 def _parse_count(http: HttpRequest, name: str, default: int) -> int:

@@ -7,8 +7,8 @@ caller cannot do without is required, but what is there has the right type.
 """
 
 import base64
+from collections.abc import Mapping
 from enum import Enum, auto
-from typing import TypeVar
 
 import msgspec
 
@@ -87,51 +87,137 @@ def _kind_of(value: JsonObject) -> str | None:
     kind: Json = value.get("kind")
     if isinstance(kind, str) and kind in _DECODERS:
         return kind
-    if _find(value, "messageId"):
+    if value.get("messageId") or value.get("message_id"):
         return "message"
-    if _find(value, "taskId") and ("status" in value or "artifact" in value):
+    has_task = value.get("taskId") or value.get("task_id")
+    if has_task and ("status" in value or "artifact" in value):
         return "status-update" if "status" in value else "artifact-update"
     return "task" if "id" in value or "status" in value else None
 
 
+class _MemberKind(Enum):
+    """The type of a member of an object."""
+
+    TEXT = "a text"
+    OBJECT = "an object"
+    TEXTS = "a list of texts"
+    OBJECTS = "a list of objects"
+
+
+def _members(**kinds: _MemberKind) -> dict[str, tuple[str, _MemberKind]]:
+    """Members by the names that they may have: ProtoJSON allows those of protocol buffers."""
+    camel = {camel_case(name): (camel_case(name), kind) for name, kind in kinds.items()}
+    return camel | {name: (camel_case(name), kind) for name, kind in kinds.items()}
+
+
+_TEXT, _OBJECT, _OBJECTS = _MemberKind.TEXT, _MemberKind.OBJECT, _MemberKind.OBJECTS
+_TASK = _members(
+    id=_TEXT,
+    context_id=_TEXT,
+    status=_OBJECT,
+    artifacts=_OBJECTS,
+    history=_OBJECTS,
+    metadata=_OBJECT,
+)
+_STATUS_UPDATE = _members(task_id=_TEXT, context_id=_TEXT, status=_OBJECT, metadata=_OBJECT)
+_ARTIFACT_UPDATE = _members(task_id=_TEXT, context_id=_TEXT, artifact=_OBJECT, metadata=_OBJECT)
+_STATUS = _members(message=_OBJECT, update=_OBJECT, timestamp=_TEXT)
+_MESSAGE = _members(
+    message_id=_TEXT,
+    context_id=_TEXT,
+    task_id=_TEXT,
+    parts=_OBJECTS,
+    content=_OBJECTS,
+    reference_task_ids=_MemberKind.TEXTS,
+    metadata=_OBJECT,
+    extensions=_MemberKind.TEXTS,
+)
+_ARTIFACT = _members(
+    artifact_id=_TEXT,
+    name=_TEXT,
+    description=_TEXT,
+    parts=_OBJECTS,
+    metadata=_OBJECT,
+    extensions=_MemberKind.TEXTS,
+)
+_PART = _members(
+    text=_TEXT,
+    file=_OBJECT,
+    url=_TEXT,
+    raw=_TEXT,
+    filename=_TEXT,
+    media_type=_TEXT,
+    metadata=_OBJECT,
+)
+_OLD_FILE = _members(
+    uri=_TEXT,
+    bytes=_TEXT,
+    file_with_uri=_TEXT,
+    file_with_bytes=_TEXT,
+    name=_TEXT,
+    mime_type=_TEXT,
+)
+
+
+def _read(holder: JsonObject, members: Mapping[str, tuple[str, _MemberKind]]) -> JsonObject:
+    """The members that are not empty, by their names. Raises: RemoteFailure (a wrong type)."""
+    # One loop over what is there: this is called for every object of every event.
+    found: JsonObject = {}
+    for key, value in holder.items():
+        if value is None or (member := members.get(key)) is None:
+            continue
+        name, kind = member
+        if not isinstance(value, str if kind is _TEXT else dict if kind is _OBJECT else list):
+            raise _unreadable(f"its {name} is not {kind.value}")
+        if is_list(value):
+            item: type = dict if kind is _OBJECTS else str
+            for one in value:
+                if not isinstance(one, item):
+                    raise _unreadable(f"its {name} is not {kind.value}")
+        if value and (key == name or name not in found):
+            found[name] = value
+    return found
+
+
 def _task(task: JsonObject, wire: WireFormat) -> JsonObject:
-    task_id = _get(task, "id", str)
-    if not task_id:
+    known = _read(task, _TASK)
+    if "id" not in known:
         raise _unreadable("its task has no id")
-    decoded: JsonObject = {"kind": "task", "id": task_id, "status": _status(task, wire)}
-    if task.get("artifacts"):
-        decoded["artifacts"] = [_artifact(one, wire) for one in _list(task, "artifacts", _OBJECT)]
-    if task.get("history"):
+    decoded: JsonObject = {"kind": "task", "id": known["id"], "status": _status(known, wire)}
+    if "artifacts" in known:
+        decoded["artifacts"] = [_artifact(one, wire) for one in known["artifacts"]]
+    if "history" in known:
         # A message without a role must not pass for one of the agent.
-        decoded["history"] = [
-            _message(one, wire, role="user") for one in _list(task, "history", _OBJECT)
-        ]
+        decoded["history"] = [_message(one, wire, role="user") for one in known["history"]]
     generation = str(task.get("generation", ""))  # ProtoJSON has such numbers as texts
     if generation.isdecimal():
         decoded["generation"] = int(generation[:_MAX_DIGITS])
-    return _copy(task, decoded, "contextId", "metadata")
+    return _copy(known, decoded, ("contextId", "metadata"))
 
 
 def _status_update(event: JsonObject, wire: WireFormat) -> JsonObject:
-    status = _status(event, wire)
+    known = _read(event, _STATUS_UPDATE)
+    status = _status(known, wire)
     decoded: JsonObject = {
         "kind": "status-update",
-        "taskId": _get(event, "taskId", str),
+        "taskId": known.get("taskId", ""),
         "status": status,
         "final": status["state"] in TERMINAL_STATES,
     }
-    return _copy(event, decoded, "contextId", "metadata")
+    return _copy(known, decoded, ("contextId", "metadata"))
 
 
 def _artifact_update(event: JsonObject, wire: WireFormat) -> JsonObject:
+    known = _read(event, _ARTIFACT_UPDATE)
+    is_last: Json = event.get("lastChunk")
     decoded: JsonObject = {
         "kind": "artifact-update",
-        "taskId": _get(event, "taskId", str),
-        "artifact": _artifact(_get(event, "artifact", _OBJECT), wire),
+        "taskId": known.get("taskId", ""),
+        "artifact": _artifact(known.get("artifact", {}), wire),
         "append": event.get("append") is True,
-        "lastChunk": _find(event, "lastChunk") is True,
+        "lastChunk": (event.get("last_chunk") if is_last is None else is_last) is True,
     }
-    return _copy(event, decoded, "contextId", "metadata")
+    return _copy(known, decoded, ("contextId", "metadata"))
 
 
 # By their numbers in protocol buffers, which ProtoJSON may use instead of the names.
@@ -150,20 +236,18 @@ _ROLES = ("", "user", "agent")
 
 
 def _status(holder: JsonObject, wire: WireFormat) -> JsonObject:
-    """The status of a task or an event."""
-    status = _get(holder, "status", _OBJECT)
+    """The status of a task or an event, whose members were read."""
+    status: JsonObject = holder.get("status", {})
     named: Json = status.get("state")
     if isinstance(named, int) and 0 <= named < len(_STATES):
         named = _STATES[named]
     state = str(named).removeprefix("TASK_STATE_").lower().replace("_", "-")
     state = state.replace("cancelled", "canceled")
     decoded: JsonObject = {"state": state if state in _STATES else "unknown"}
-    message = _get(status, "message", _OBJECT) or _get(status, "update", _OBJECT)
-    if message:
+    known = _read(status, _STATUS)
+    if message := known.get("message") or known.get("update"):
         decoded["message"] = _message(message, wire)
-    if timestamp := _get(status, "timestamp", str):
-        decoded["timestamp"] = timestamp
-    return decoded
+    return _copy(known, decoded, ("timestamp",))
 
 
 def _message(message: JsonObject, wire: WireFormat, *, role: str = "agent") -> JsonObject:
@@ -171,44 +255,48 @@ def _message(message: JsonObject, wire: WireFormat, *, role: str = "agent") -> J
     named: Json = message.get("role")
     if isinstance(named, int) and 0 <= named < len(_ROLES):
         named = _ROLES[named]
-    known = str(named).removeprefix("ROLE_").lower()
-    parts = _list(message, "parts", _OBJECT) or _list(message, "content", _OBJECT)
+    sender = str(named).removeprefix("ROLE_").lower()
+    known = _read(message, _MESSAGE)
     decoded: JsonObject = {
         "kind": "message",
-        "messageId": _get(message, "messageId", str),
-        "role": known if known in ("user", "agent") else role,
-        "parts": [_part(one, wire) for one in parts],
+        "messageId": known.get("messageId", ""),
+        "role": sender if sender in ("user", "agent") else role,
+        "parts": [_part(one, wire) for one in known.get("parts") or known.get("content", ())],
     }
-    keys = ("contextId", "taskId", "referenceTaskIds", "metadata", "extensions")
-    return _copy(message, decoded, *keys)
+    return _copy(known, decoded, _COPIED_OF_MESSAGE)
+
+
+_COPIED_OF_MESSAGE = ("contextId", "taskId", "referenceTaskIds", "metadata", "extensions")
 
 
 def _artifact(artifact: JsonObject, wire: WireFormat) -> JsonObject:
+    known = _read(artifact, _ARTIFACT)
     decoded: JsonObject = {
-        "artifactId": _get(artifact, "artifactId", str),
-        "parts": [_part(one, wire) for one in _list(artifact, "parts", _OBJECT)],
+        "artifactId": known.get("artifactId", ""),
+        "parts": [_part(one, wire) for one in known.get("parts", ())],
     }
-    return _copy(artifact, decoded, "name", "description", "metadata", "extensions")
+    return _copy(known, decoded, ("name", "description", "metadata", "extensions"))
 
 
 def _part(part: JsonObject, wire: WireFormat) -> JsonObject:
     decoded: JsonObject
-    metadata = _get(part, "metadata", _OBJECT)
+    known = _read(part, _PART)
+    metadata: JsonObject = known.get("metadata", {})
     if "text" in part:
-        decoded = {"kind": "text", "text": _get(part, "text", str)}
+        decoded = {"kind": "text", "text": known.get("text", "")}
     elif part.get("file") is not None:
-        decoded = {"kind": "file", "file": _old_file(_get(part, "file", _OBJECT))}
-    elif _get(part, "url", str) or _get(part, "raw", str):
-        url = _get(part, "url", str)
-        file: JsonObject = {"uri": url} if url else {"bytes": _base64(_get(part, "raw", str))}
+        decoded = {"kind": "file", "file": _old_file(known.get("file", {}))}
+    elif "url" in known or "raw" in known:
+        url: str | None = known.get("url")
+        file: JsonObject = {"uri": url} if url else {"bytes": _base64(known["raw"])}
         for key, name in (("name", "filename"), ("mimeType", "mediaType")):
-            if value := _get(part, name, str):
-                file[key] = value
+            if name in known:
+                file[key] = known[name]
         decoded = {"kind": "file", "file": file}
     elif "data" in part:
         data: Json = part["data"]
         if wire is WireFormat.V03_REST:
-            data = _get(part, "data", _OBJECT).get("data")
+            data = _read(part, _WRAPPED_DATA).get("data", {}).get("data")
         elif metadata.get(_WRAPPED_VALUE) is True and is_object(data):
             metadata = {key: value for key, value in metadata.items() if key != _WRAPPED_VALUE}
             data = data.get("value")
@@ -220,20 +308,22 @@ def _part(part: JsonObject, wire: WireFormat) -> JsonObject:
     return decoded
 
 
+_WRAPPED_DATA = _members(data=_OBJECT)
 _WRAPPED_VALUE = "data_part_compat"
 """The official server marks data of 1.0 that 0.3 cannot hold, because it is not an object."""
 
 
 def _old_file(file: JsonObject) -> JsonObject:
     """A file of 0.3; over HTTP+JSON its members have other names."""
+    known = _read(file, _OLD_FILE)
     decoded: JsonObject = {}
-    if uri := _get(file, "uri", str) or _get(file, "fileWithUri", str):
+    if uri := known.get("uri") or known.get("fileWithUri"):
         decoded["uri"] = uri
-    elif twice := _get(file, "fileWithBytes", str):
+    elif twice := known.get("fileWithBytes"):
         decoded["bytes"] = _decode_twice(twice)
     else:
-        decoded["bytes"] = _base64(_get(file, "bytes", str))
-    return _copy(file, decoded, "name", "mimeType")
+        decoded["bytes"] = _base64(known.get("bytes", ""))
+    return _copy(known, decoded, ("name", "mimeType"))
 
 
 def _decode_twice(text: str) -> str:
@@ -260,61 +350,13 @@ _DECODERS = {
     "artifact-update": _artifact_update,
 }
 
-_SNAKE = {
-    camel_case(name): name
-    for name in (
-        *("message_id", "task_id", "context_id", "reference_task_ids", "artifact_id"),
-        *("last_chunk", "media_type", "mime_type", "file_with_uri", "file_with_bytes"),
-    )
-}
-"""ProtoJSON may use the names of the protocol buffers."""
 
-_Kind = TypeVar("_Kind")
-_OBJECT: type[JsonObject] = dict
-_WORDS: dict[type, tuple[str, str]] = {str: ("a text", "texts"), dict: ("an object", "objects")}
-_LISTS_OF_TEXTS = frozenset({"extensions", "referenceTaskIds"})
-
-
-def _find(holder: JsonObject, name: str) -> Json:
-    value: Json = holder.get(name)
-    return holder.get(_SNAKE[name]) if value is None and name in _SNAKE else value
-
-
-def _get(holder: JsonObject, name: str, kind: type[_Kind]) -> _Kind:
-    """The text or object with this name; empty when there is none."""
-    # Not with `_find`: this is called for every member of every event.
-    value: Json = holder.get(name)
-    if value is None and name in _SNAKE:
-        value = holder.get(_SNAKE[name])
-    if value is None:
-        return kind()
-    if not isinstance(value, kind):
-        raise _unreadable(f"its {name} is not {_WORDS[kind][0]}")
-    return value
-
-
-def _list(holder: JsonObject, name: str, kind: type[_Kind]) -> list[_Kind]:
-    """The list of texts or objects with this name; empty when there is none."""
-    value = _find(holder, name)
-    if value is None:
-        return []
-    if not is_list(value) or not all(isinstance(one, kind) for one in value):
-        raise _unreadable(f"its {name} are not a list of {_WORDS[kind][1]}")
-    return value
-
-
-def _copy(source: JsonObject, target: JsonObject, *keys: str) -> JsonObject:
-    """Copy the members that have a value."""
-    for key in keys:
-        # Most are not there, and chunks are many.
-        if key in source or (key in _SNAKE and _SNAKE[key] in source):
-            if key in _LISTS_OF_TEXTS:
-                value: Json = _list(source, key, str)
-            else:
-                value = _get(source, key, _OBJECT if key == "metadata" else str)
-            if value:
-                target[key] = value
-    return target
+def _copy(known: JsonObject, decoded: JsonObject, names: tuple[str, ...]) -> JsonObject:
+    """`decoded` with these members, if they were read."""
+    for name in names:
+        if name in known:
+            decoded[name] = known[name]
+    return decoded
 
 
 def _unreadable(reason: str) -> RemoteFailure:

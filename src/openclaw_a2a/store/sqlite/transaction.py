@@ -44,12 +44,13 @@ from openclaw_a2a.store.contents import LARGE_BYTES
 from openclaw_a2a.store.sqlite.contents import refer, spill
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def to_microseconds(time: datetime) -> int:
     """The column value of a time."""
-    since = time - _EPOCH
-    return since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds
+    # Stands in the rows below as it is, too: every send has several times.
+    return (time - _EPOCH) // _MICROSECOND
 
 
 def from_microseconds(count: int) -> datetime:
@@ -76,7 +77,8 @@ def encode_delivery(delivery: Delivery) -> tuple[object, ...]:
     Fields 5 to 7 are `next_at`, `created_at` and `updated_at`, field 8 is `state`.
     """
     row = list(msgspec.structs.astuple(delivery))
-    row[5:9] = *map(to_microseconds, row[5:8]), DELIVERY_CODE_OF[delivery.state]
+    times = [(time - _EPOCH) // _MICROSECOND for time in row[5:8]]
+    row[5:9] = *times, DELIVERY_CODE_OF[delivery.state]
     return tuple(row)
 
 
@@ -348,7 +350,7 @@ class WriteTransaction:
                 one.body_hash,
                 one.run.id,
                 one.run.task_id,
-                to_microseconds(one.created_at),
+                (one.created_at - _EPOCH) // _MICROSECOND,
                 answer,
             )
             for key, (one, answer) in self._messages.items()
@@ -449,9 +451,9 @@ class WriteTransaction:
         binding = None  # the row keeps what it has
         if head.binding is not None and head.binding is not task.binding:
             task.binding, binding = head.binding, encode_json(head.binding)
-        status_at = to_microseconds(head.status_at)
+        status_at = (head.status_at - _EPOCH) // _MICROSECOND
         if task.counted is None:
-            created_at = to_microseconds(head.created_at)
+            created_at = (head.created_at - _EPOCH) // _MICROSECOND
             names = (task.number, head.id, scope.principal, scope.account, head.context_id)
             inserts.append(
                 (*names, state, status_at, created_at, head.sequence, binding, task.resume)
