@@ -38,7 +38,7 @@ from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
 from openclaw_a2a.engine.tasks.cancel import fail_paused_task
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
+from openclaw_a2a.model.call import CALL_KIND, Call, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, delivered_up_to, delivery_id
 from openclaw_a2a.model.errors import AgentError, AgentFailed, GatewayError
 from openclaw_a2a.model.ids import JsonObject, OwnerId, SessionKey, TaskId
@@ -99,13 +99,6 @@ class OutcomeDelivery:
         self.states = OutcomeStates()
         self._is_shared = calls.is_shared
         calls.on_delivered = self._wake_next
-
-    async def can_reach(self, caller: Caller, host: str | None) -> bool:
-        """True when the caller has a session that can receive messages, here or at another replica.
-
-        `host`: that of the session, if it is known. Raises: StoreUnavailable.
-        """
-        return bool(await self._hosts.list_hosts(caller, host))
 
     async def settle_ended(self, calls: Iterable[Call]) -> None:
         """Settle the calls whose callees ended before the previous process had stored that.
@@ -175,7 +168,7 @@ class OutcomeDelivery:
             self.states.forget(call_id)
             return _finished(delivery, task)
         call = await self._settle(call, task)
-        if not call.is_settled:
+        if call.status is CallStatus.PENDING:
             is_claimed = self.states.state_of(call) is OutcomeState.CLAIMED
             due_at = self._now() + _CLAIM_RECHECK if is_claimed else call.deadline
             return Delivered(delivery.cursor, is_sent=False, next_check_at=due_at)
@@ -240,7 +233,7 @@ class OutcomeDelivery:
         return settled or call
 
     def _settled(self, call: Call, status: CallStatus, task: CalleeTask) -> Call | None:
-        if call.is_settled:
+        if call.status is not CallStatus.PENDING:
             return None
         # An answer counts from the end of the callee's task: the same in every process, so that
         # a restart does not change the order of outcomes in a session.
@@ -373,8 +366,8 @@ class OutcomeDelivery:
             deadline = now if waiter is None else waiter.write_deadline or now + _WRITE_TIMEOUT
             if deadline > now:
                 return deadline
-            is_reachable = await self.can_reach(call.caller, call.host)
-            route = OutcomeRoute.SESSION if is_reachable else OutcomeRoute.INBOX
+            hosts = await self._hosts.list_hosts(call.caller, call.host)
+            route = OutcomeRoute.SESSION if hosts else OutcomeRoute.INBOX
             await self._record(
                 call.id, OutcomeEvent.WAITER_LOST, lambda known: self._unwaited(known, route)
             )

@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, OutcomeRoute
+from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
@@ -149,7 +149,8 @@ class CallRepository:
         if known is not None and known.version > call.version:
             return
         self._calls[call.id] = call
-        is_settled, was_pending = call.is_settled, known is not None and not known.is_settled
+        is_settled = call.status is not CallStatus.PENDING
+        was_pending = known is not None and known.status is CallStatus.PENDING
         if known is None:
             self._by_task[call.task_id] = call.id
         if is_settled:

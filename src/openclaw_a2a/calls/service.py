@@ -75,7 +75,7 @@ class CallService:
         self._audit = engine.audit
         self._checker = CallChecker(rules, directory)
         self._submission = CallSubmission(
-            engine, calls, delivery, routing=rules.routing, directory=directory
+            engine, calls, hosts, routing=rules.routing, directory=directory
         )
 
     @property

@@ -7,13 +7,14 @@ from contextlib import suppress
 import msgspec
 
 from openclaw_a2a.calls.loop_guard import CallOrigin
-from openclaw_a2a.calls.outcome_delivery import SOURCE_TOOL, OutcomeDelivery
+from openclaw_a2a.calls.outcome_delivery import SOURCE_TOOL
 from openclaw_a2a.calls.policy import AgentDirectory, RoutingRules
 from openclaw_a2a.calls.repository import CallRepository
 from openclaw_a2a.calls.request import CallRequest
+from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.active_task import DuplicateRun, TaskCreated
-from openclaw_a2a.engine.tasks.results import wait_created
+from openclaw_a2a.engine.tasks.results import wait_first_result
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, OutcomeRoute
@@ -34,7 +35,7 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.session_keys import main_session_key, safe_label
 from openclaw_a2a.model.skill import BUILT_IN_SKILLS, PING
 from openclaw_a2a.model.turn import Provenance, Scope
-from openclaw_a2a.ports import Record
+from openclaw_a2a.ports import MeasuredTask, Record
 
 BUILT_IN_AGENT = AgentId("gateway:skills")
 """Runs the built-in skills in place of the callee."""
@@ -65,7 +66,7 @@ class CallSubmission(msgspec.Struct, frozen=True):
 
     engine: Engine
     calls: CallRepository
-    delivery: OutcomeDelivery
+    hosts: SessionHosts
     routing: RoutingRules
     directory: AgentDirectory
 
@@ -156,8 +157,8 @@ class CallSubmission(msgspec.Struct, frozen=True):
     async def _route(self, caller: Caller, timeout_ms: int, host: str | None) -> OutcomeRoute:
         if not timeout_ms:
             return OutcomeRoute.NONE
-        is_reachable = await self.delivery.can_reach(caller, host)
-        return OutcomeRoute.SESSION if is_reachable else OutcomeRoute.INBOX
+        hosts = await self.hosts.list_hosts(caller, host)
+        return OutcomeRoute.SESSION if hosts else OutcomeRoute.INBOX
 
     async def submit(self, new: NewCall) -> Call:
         """Store the call, the callee's task and the delivery in one transaction, and start the run.
@@ -229,11 +230,14 @@ class CallSubmission(msgspec.Struct, frozen=True):
     ) -> Call:
         """The call once it is stored; removed from the cache if it is not."""
         try:
-            created = await wait_created(self.engine, run)
+            first = await wait_first_result(self.engine, run)
         except GatewayError:
             self._remove(stored)
             raise
-        task_id = created.task.id if isinstance(created, TaskCreated) else None
+        if isinstance(first, MeasuredTask):
+            task_id = first.head.id
+        else:
+            task_id = first.task.id if isinstance(first, TaskCreated) else None
         if stored and task_id == stored[0].task_id:
             return stored[0]
         # The step of a debate that another replica has asked: its call is the one that counts.

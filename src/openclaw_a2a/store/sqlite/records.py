@@ -162,9 +162,9 @@ def update_record(transaction: WriteTransaction, command: UpdateRecord) -> bool:
     record = command.record
     if record.version == 0:
         return transaction.add_record(record)
-    values = (record.body, to_microseconds(record.expires_at), record.version)
-    expected = (record.kind, record.id, record.version - 1)
-    return transaction.connection.execute(_UPDATE_RECORD, values + expected).rowcount > 0
+    kind, record_id, *values = encode_record(record)
+    expected = (kind, record_id, record.version - 1)
+    return transaction.connection.execute(_UPDATE_RECORD, (*values, *expected)).rowcount > 0
 
 
 def delete_record(transaction: WriteTransaction, command: DeleteRecord) -> bool:

@@ -91,7 +91,7 @@ def decode_delivery(row: tuple[Any, ...]) -> Delivery:
 
 def encode_record(record: Record) -> tuple[object, ...]:
     """The row of a record."""
-    until = to_microseconds(record.expires_at)
+    until = (record.expires_at - _EPOCH) // _MICROSECOND
     return record.kind, record.id, record.body, until, record.version
 
 
