@@ -5,10 +5,12 @@
   .venv/bin/python bench/count_calls.py --python OTHER/.venv/bin/python     another one
   .venv/bin/python bench/count_calls.py send --files                the files, in order of entry
   .venv/bin/python bench/count_calls.py send --calls                every call, in order
+  .venv/bin/python bench/count_calls.py remote_send --libraries     with those of libraries
 
 A gateway process counts the calls of functions of `openclaw_a2a` (all threads) between two
 marks; operations come over loopback. The smallest count of several rounds is printed, because
-a background loop may wake up in the middle of one.
+a background loop may wake up in the middle of one. `--libraries` counts all functions written in
+Python: work that moved from a library into the package, or out of it, does not change that count.
 """
 
 import argparse
@@ -46,9 +48,10 @@ class Counter:
     A thread reads the pipe, so that counting starts and stops although the event loop sleeps.
     """
 
-    def __init__(self, target: Path, commands: int, answers: int) -> None:
+    def __init__(self, target: Path, commands: int, answers: int, *, with_libraries: bool) -> None:
         self._target = target
         self._commands, self._answers = commands, answers
+        self._with_libraries = with_libraries
         self._calls: list[tuple[str, str]] = []
         self._is_counting = False
         threading.Thread(target=self._listen, daemon=True).start()
@@ -60,7 +63,9 @@ class Counter:
             return
         code = frame.f_code
         _, found, module = code.co_filename.rpartition("/openclaw_a2a/")
-        if found and not code.co_name.startswith("<"):
+        if self._with_libraries:
+            self._calls.append((module if found else code.co_filename, code.co_name))
+        elif found and not code.co_name.startswith("<"):
             self._calls.append((module, code.co_name))
 
     def _listen(self) -> None:
@@ -101,7 +106,9 @@ class CountedAgent:
         """Nothing is held."""
 
 
-def serve(port: int, data: Path, peer_url: str, pipes: tuple[int, int]) -> None:
+def serve(
+    port: int, data: Path, peer_url: str, pipes: tuple[int, int], *, with_libraries: bool
+) -> None:
     """Serve a gateway that counts until it is killed."""
     if "openclaw_a2a.model.agent_event" not in sys.modules:
         _alias_old_modules()
@@ -127,7 +134,7 @@ def serve(port: int, data: Path, peer_url: str, pipes: tuple[int, int]) -> None:
         target = {"alias": "peer", "baseUrl": peer_url, "default": True}
         settings["outbound"] = {"enabled": True, "targets": [target]}
     config.write_text(json.dumps(settings), encoding="utf-8")
-    Counter(data / "calls.json", *pipes)
+    Counter(data / "calls.json", *pipes, with_libraries=with_libraries)
     loaded = load_settings(config, overrides={}, environ={})
     agents = {AgentId(name): CountedAgent(data / "ran") for name in ("main", "callee")}
     serve_gateway(loaded, lambda found: build_app(found, agents=agents))
@@ -227,8 +234,8 @@ class Gateway:
             "try:\n from openclaw_a2a.auth.tokens import TokenKind, TokenStore\n"
             " tokens = TokenStore(Path(sys.argv[1]))\n"
             "except ImportError:\n"  # an earlier version of the gateway
-            " from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens\n"
-            " tokens = ToolTokens(Path(sys.argv[1]) / TOOL_TOKENS_FILE)\n"
+            " from openclaw_a2a.tools.tokens import TokenKind, ToolTokens\n"
+            " tokens = ToolTokens(Path(sys.argv[1]) / 'tool-tokens.json')\n"
             "print(tokens.create('host', TokenKind.HOST))"
         )
         command = [self._python, "-c", code, str(self._data)]
@@ -385,7 +392,9 @@ def count(gateway: Gateway, names: list[str], *, shows: str) -> Json:
 
 
 @contextmanager
-def started(python: str, data: Path, peer_url: str = "") -> Iterator[Gateway]:
+def started(
+    python: str, data: Path, peer_url: str = "", *, with_libraries: bool = False
+) -> Iterator[Gateway]:
     """A gateway process, until the block ends."""
     from servers import free_port, wait_for_port
 
@@ -393,6 +402,7 @@ def started(python: str, data: Path, peer_url: str = "") -> Iterator[Gateway]:
     port = free_port()
     (theirs, commands), (answers, own) = os.pipe(), os.pipe()
     command = [python, __file__, "serve", str(port), str(data), peer_url, str(theirs), str(own)]
+    command += ["libraries"] * with_libraries
     with (data / "log").open("wb") as log:
         process = subprocess.Popen(
             command, cwd=data, stdout=log, stderr=log, pass_fds=(theirs, own)
@@ -408,13 +418,19 @@ def started(python: str, data: Path, peer_url: str = "") -> Iterator[Gateway]:
 OPERATIONS = ("send", "get", "chunk", "agent_call", "plan_step", "remote_send")
 
 
-def count_operations(names: Sequence[str], python: str = sys.executable, shows: str = "") -> Json:
+def count_operations(
+    names: Sequence[str],
+    python: str = sys.executable,
+    shows: str = "",
+    *,
+    with_libraries: bool = False,
+) -> Json:
     """The counts of operations, in gateways that are started for it."""
     with tempfile.TemporaryDirectory(prefix="a2a-count-") as folder:
         data = Path(folder)
         with started(python, data / "peer") as peer:
             url = f"http://127.0.0.1:{peer.port}"
-            with started(python, data / "counted", url) as gateway:
+            with started(python, data / "counted", url, with_libraries=with_libraries) as gateway:
                 return count(gateway, list(names), shows=shows)
 
 
@@ -434,11 +450,12 @@ def main() -> None:
             const=name,
             help=f"list the {name}, too",
         )
+    parser.add_argument("--libraries", action="store_true", help="count their calls, too")
     args = parser.parse_args()
     chosen = args.operations or list(OPERATIONS)
     if unknown := [name for name in chosen if name not in OPERATIONS]:
         parser.error(f"no such operation: {', '.join(unknown)}")
-    figures = count_operations(chosen, args.python, args.shows)
+    figures = count_operations(chosen, args.python, args.shows, with_libraries=args.libraries)
     for name, row in figures.items():
         order = row.pop("order", ())
         print(f"{name:12} " + "  ".join(f"{key} {value}" for key, value in row.items()))
@@ -449,7 +466,11 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
         serve(
-            int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], (int(sys.argv[5]), int(sys.argv[6]))
+            int(sys.argv[2]),
+            Path(sys.argv[3]),
+            sys.argv[4],
+            (int(sys.argv[5]), int(sys.argv[6])),
+            with_libraries=sys.argv[7:] == ["libraries"],
         )
     else:
         main()
