@@ -30,7 +30,12 @@ from openclaw_a2a.store.rules import (
     write_failed,
 )
 from openclaw_a2a.store.sqlite.migrate import Migration, upgrade
-from openclaw_a2a.store.sqlite.transaction import BloomFilter, WriteCache, WriteTransaction
+from openclaw_a2a.store.sqlite.transaction import (
+    BloomFilter,
+    EndedTasks,
+    WriteCache,
+    WriteTransaction,
+)
 
 log = get_logger(__name__)
 
@@ -73,6 +78,7 @@ class SqliteDatabase:
         self._handlers = handlers
         self.writer: GroupWriter[_Command] = GroupWriter(str(self.path), self.write_group)
         self.known_messages = BloomFilter()
+        self.ended_tasks = EndedTasks()
         self._lock: FileLock | None = None
         self._reading: sqlite3.Connection | None = None
         self._writing: sqlite3.Connection | None = None  # used by the writer thread alone
@@ -285,7 +291,7 @@ class SqliteDatabase:
         transaction = self._transaction
         if transaction is None:
             cache = WriteCache(connection)
-            transaction = WriteTransaction(connection, cache, self.known_messages)
+            transaction = WriteTransaction(connection, cache, self.known_messages, self.ended_tasks)
             self._transaction = transaction
         transaction.is_careful = is_careful
         outcomes: list[WriteOutcome] = []
@@ -304,6 +310,7 @@ class SqliteDatabase:
         # The sync is in here. A crash before it leaves none of the group, after it all of it;
         # the callers are notified only afterwards.
         connection.execute("COMMIT")
+        transaction.on_committed()
         return outcomes
 
     def _roll_back(self) -> None:
@@ -361,6 +368,7 @@ class SqliteDatabase:
             if connection is not None:
                 connection.close()
         self._reading = self._writing = self._transaction = None
+        self.ended_tasks = EndedTasks()
         if self._lock is not None:
             self._lock.release()
             self._lock = None

@@ -73,6 +73,8 @@ class SqliteTaskReader(DatabasePart):
     async def read_snapshot(
         self, scope: Scope, task_id: TaskId, *, most_bytes: int
     ) -> bytes | None:
+        if (ended := self._database.ended_tasks.find(scope, task_id)) is not None:
+            return ended if len(ended) <= most_bytes else None
         values = (task_id, scope.principal, scope.account, most_bytes)
         row = self._database.fetch_one(_SELECT_SNAPSHOT, values)
         body = None if row is None else row[11]

@@ -170,5 +170,5 @@ def _delete(transaction: WriteTransaction, rows: list[tuple[Any, ...]]) -> None:
         transaction.connection.executemany(statement, [(row[2],) for row in rows])
     transaction.connection.executemany(_DELETE_DELIVERIES, [(row[1],) for row in rows])
     for _, task_id, _, principal, account, state in rows:
-        transaction.cache.tasks.pop(task_id, None)
+        transaction.forget_task(task_id)
         transaction.tally[principal, account, state] -= 1

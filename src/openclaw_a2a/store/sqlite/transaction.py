@@ -13,7 +13,7 @@ back; the cache and `WriteTransaction` follow.
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,7 +22,7 @@ import msgspec
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import RunId, TaskId
 from openclaw_a2a.model.records import RunRecord, TaskHead, encode_json
-from openclaw_a2a.model.turn import Binding
+from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import (
     Accepted,
     Commit,
@@ -103,6 +103,10 @@ def decode_record(row: tuple[Any, ...]) -> Record:
 MAX_TASKS = 10_000
 """How many unfinished tasks are cached; beyond that the cache is emptied."""
 
+MAX_ENDED_BYTES = 4 * 1024 * 1024
+"""How much memory ended tasks may take that are kept for their readers."""
+
+_ENTRY_BYTES = 500
 _FILTER_BITS = 24
 _FILTER_MASK = (1 << _FILTER_BITS) - 1
 
@@ -185,6 +189,37 @@ class BloomFilter:
         return bool(bits[first >> 3] & 1 << (first & 7) and bits[second >> 3] & 1 << (second & 7))
 
 
+class EndedTasks:
+    """The snapshots of the tasks that ended last: a client that reads its answer needs no query.
+
+    An ended task changes no more, it can only be deleted. The writer thread adds tasks after their
+    commit and removes them before their deletion; the event loop reads entries without a lock.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[TaskId, tuple[Scope, bytes]] = {}
+        self._bytes = 0
+
+    def find(self, scope: Scope, task_id: TaskId) -> bytes | None:
+        """The snapshot of a task in this scope, if it is here."""
+        scope_of, body = self._entries.get(task_id, (None, None))
+        return body if scope_of == scope else None
+
+    def add(self, tasks: Mapping[TaskId, tuple[Scope, bytes]]) -> None:
+        """Add tasks whose end is committed; the oldest ones make room."""
+        for task_id, entry in tasks.items():
+            self._entries[task_id] = entry
+            self._bytes += _ENTRY_BYTES + len(entry[1])
+        while self._bytes > MAX_ENDED_BYTES:
+            self.remove(next(iter(self._entries)))
+
+    def remove(self, task_id: TaskId) -> None:
+        """Remove a task, if it is here."""
+        entry = self._entries.pop(task_id, None)
+        if entry is not None:
+            self._bytes -= _ENTRY_BYTES + len(entry[1])
+
+
 class CachedRun(msgspec.Struct, gc=False):
     """A run that has a row, or gets one with this transaction."""
 
@@ -241,10 +276,16 @@ class WriteTransaction:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, cache: WriteCache, known_messages: BloomFilter
+        self,
+        connection: sqlite3.Connection,
+        cache: WriteCache,
+        known_messages: BloomFilter,
+        ended_tasks: EndedTasks,
     ) -> None:
         self.connection = connection
         self.cache = cache
+        self._ended_tasks = ended_tasks
+        self._ending: dict[TaskId, tuple[Scope, bytes]] = {}
         self.is_careful = False
         """True when ids that are said to be new are looked for."""
         self._known_messages = known_messages
@@ -338,6 +379,11 @@ class WriteTransaction:
             # `_tasks` still holds it until the rows below are written.
             if task.counted in TERMINAL_CODES:
                 self.cache.tasks.pop(task_id, None)
+                _, sequence, body = self._snapshots.get(task.number, (0, -1, b""))
+                is_small = len(body) < LARGE_BYTES
+                self._ended_tasks.remove(task_id)  # an earlier end, if something came after it
+                if task.head is not None and sequence == task.sequence and is_small:
+                    self._ending[task_id] = task.head.scope, body
         events, snapshots = self._events, self._snapshots.values()
         runs = [encode_run(run) for run in self._new_runs.values()]
         if self._is_large:
@@ -374,6 +420,19 @@ class WriteTransaction:
         if len(self.cache.tasks) > MAX_TASKS:
             # Only after the rows are written: until then the cache is the only place that has them.
             self.cache.tasks.clear()
+
+    def on_committed(self) -> None:
+        """The transaction is committed: its ended tasks may be read."""
+        # Not earlier: what a crash could take back is shown to nobody.
+        if self._ending:
+            self._ended_tasks.add(self._ending)
+            self._ending.clear()
+
+    def forget_task(self, task_id: TaskId) -> None:
+        """A task is deleted in this transaction."""
+        self.cache.tasks.pop(task_id, None)
+        self._ending.pop(task_id, None)
+        self._ended_tasks.remove(task_id)
 
     def _refer_run(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         task = self._tasks.get(row[2])
