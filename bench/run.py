@@ -15,6 +15,8 @@
   ./dev bench http                  what HTTP costs, for one application behind several servers
   ./dev bench remote                what a send to a remote agent costs beside a bare client call
   ./dev bench replicas              several gateways over one PostgreSQL, beside one over SQLite
+  ./dev bench profile               where the CPU of a send, a get and a streamed event goes, by
+                                    thread, library and function, beside the ceiling (4 minutes)
   ./dev bench plots                 how costs grow with chunks, history, tasks, streams, calls and
                                     objectives; draws docs/images/performance (15 minutes)
 
@@ -40,6 +42,7 @@ from growth import measure_growth
 from http_servers import measure_http
 from openclaw_turn import measure_openclaw
 from planning import measure_planning
+from profile_servers import measure_profiles
 from quick import measure_quick
 from remote import measure_remote
 from replicas import measure_replicas
@@ -66,6 +69,7 @@ ALONE = {
     "plots": measure_growth,
     "dashboards": measure_dashboards,
     "http": measure_http,
+    "profile": measure_profiles,
 }
 
 

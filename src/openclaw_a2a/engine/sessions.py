@@ -1,6 +1,7 @@
 """State of an engine per session: holds, recoveries under way, recent tasks."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 
@@ -78,7 +79,8 @@ class SessionTasks:
     """The newest tasks of recently used sessions: a background reply goes to one of them."""
 
     def __init__(self) -> None:
-        self._tasks: dict[SessionKey, tuple[TaskId, ...]] = {}
+        # Not a dict, which looks for its first entry among all that were deleted before it.
+        self._tasks: OrderedDict[SessionKey, tuple[TaskId, ...]] = OrderedDict()
 
     def add_newest(self, session_key: SessionKey, task_id: TaskId) -> None:
         """The session starts to work on this task now."""
@@ -88,7 +90,7 @@ class SessionTasks:
         self._tasks[session_key] = (task_id, *known[: _MAX_TASKS_PER_SESSION - 1])
         if len(self._tasks) > _MAX_SESSIONS:
             # Popped and inserted again: the first of the mapping is the least recent.
-            del self._tasks[next(iter(self._tasks))]
+            self._tasks.popitem(last=False)
 
     def add_oldest(self, session_key: SessionKey, task_id: TaskId) -> None:
         """The session had this task before all that are known."""

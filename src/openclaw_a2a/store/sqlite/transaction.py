@@ -12,7 +12,7 @@ back; the cache and `WriteTransaction` follow.
 """
 
 import sqlite3
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -197,7 +197,8 @@ class EndedTasks:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[TaskId, tuple[Scope, bytes]] = {}
+        # Not a dict, which looks for its first entry among all that were deleted before it.
+        self._entries: OrderedDict[TaskId, tuple[Scope, bytes]] = OrderedDict()
         self._bytes = 0
 
     def find(self, scope: Scope, task_id: TaskId) -> bytes | None:
@@ -211,7 +212,8 @@ class EndedTasks:
             self._entries[task_id] = entry
             self._bytes += _ENTRY_BYTES + len(entry[1])
         while self._bytes > MAX_ENDED_BYTES:
-            self.remove(next(iter(self._entries)))
+            _, (_, body) = self._entries.popitem(last=False)
+            self._bytes -= _ENTRY_BYTES + len(body)
 
     def remove(self, task_id: TaskId) -> None:
         """Remove a task, if it is here."""
