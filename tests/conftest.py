@@ -97,21 +97,37 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FuzzBudget(config.getoption("--minutes")))
 
 
-class OpenClawOnOneWorker(LoadScopeScheduling):
-    """Every test for itself, but those with the real OpenClaw together: it is started once.
+_KILL_OPENCLAW = (
+    "tests/openclaw/test_a2a_endpoint_restarts",
+    "tests/openclaw/test_discovery",
+    "tests/openclaw/test_gateway_background_events",
+    "tests/openclaw/test_gateway_reattach",
+    "tests/openclaw/test_gateway_session_delivery",
+)
+
+
+class OpenClawOnTwoWorkers(LoadScopeScheduling):
+    """Every test for itself, but those with the real OpenClaw on two workers.
+
+    Each of the two starts its own once. On one worker these tests were still running when all
+    others had ended; those that kill OpenClaw take about half of their time.
 
     (The groups of pytest-xdist 3.8 have no effect with pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(_KILL_OPENCLAW):
+            return "openclaw that is killed"
         return "openclaw" if nodeid.startswith("tests/openclaw/") else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OpenClawOnOneWorker | None:
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: Producer
+) -> OpenClawOnTwoWorkers | None:
     """How `--dist loadgroup` shares the tests out."""
     wanted = config.getoption("dist") == "loadgroup"
-    return OpenClawOnOneWorker(config, log) if wanted else None
+    return OpenClawOnTwoWorkers(config, log) if wanted else None
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A real OpenClaw 2026.9.6 with a deterministic model, and our gateway in front of it.
 
-Fixtures, one of each per test run, all tests of this folder on one worker:
+Fixtures, one of each on each of the two workers that run this folder (tests/conftest.py):
 
     model             the model behind every OpenClaw here (`openclaw_process.FakeModel`; what it
                       answers to which words is written in fake_llm.py): `model.stats()`,
