@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 
+import httpx2
 import msgspec
 import pytest
 from tests.conformance.protocol_clients import (
@@ -14,7 +15,9 @@ from tests.conformance.protocol_clients import (
 )
 from tests.conformance.scripted_agent import ScriptedAgent
 from tests.dashboard.conftest import Json, OpenDashboard, Setup, run_dashboard
+from tests.tools.tool_gateway import free_socket, serve_app
 
+from openclaw_a2a.app.lifecycle import uvicorn_options
 from openclaw_a2a.dashboard.wire_page import HIDDEN, hide_secrets
 from openclaw_a2a.http.asgi import HELD_BYTES, HeldExchange
 from openclaw_a2a.model.agent_event import Reply, TextDelta
@@ -102,6 +105,28 @@ async def test_a_stream_is_shown_frame_by_frame(
     )
     types = header_values(exchange["responseHeaders"])["content-type"]
     assert types.startswith("text/event-stream")
+    assert exchange["seconds"] is not None
+
+
+async def test_what_a_real_connection_gets_is_shown_frame_by_frame(
+    open_dashboard: OpenDashboard,
+) -> None:
+    agent = ScriptedAgent(TextDelta("It is "), TextDelta("green."))
+    setup = await open_dashboard(agent=agent)
+    listener, url = free_socket()
+    message = encode_call("SendStreamingMessage", v1_message("paint"))
+    headers = {"content-type": "application/json", "a2a-version": "1.0"}
+    async with (
+        serve_app(setup.gateway.asgi, listener, **uvicorn_options(setup.gateway)),
+        httpx2.AsyncClient(trust_env=False, timeout=240) as client,
+    ):
+        answer = await client.post(f"{url}/a2a/jsonrpc", content=message, headers=headers)
+    frames = [one.split("\ndata: ", 1) for one in answer.text.split("\n\n") if one]
+    task_id = msgspec.json.decode(frames[0][1])["result"]["task"]["id"]
+    [exchange] = (await wire_of(setup, task_id))["exchanges"]
+    shown = [(one["id"], msgspec.json.decode(one["text"])) for one in exchange["frames"]]
+    assert shown == [(one.removeprefix("id: "), msgspec.json.decode(text)) for one, text in frames]
+    assert len(shown) > 2
     assert exchange["seconds"] is not None
 
 

@@ -93,17 +93,17 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve_app(app: Json, listener: socket.socket) -> AsyncIterator[None]:
-    """The ASGI application on the socket, in this loop."""
-    config = uvicorn.Config(
-        app,
-        interface="asgi3",
-        http="httptools",
-        proxy_headers=False,
-        lifespan="off",
-        log_level="warning",
-        timeout_graceful_shutdown=1,
-    )
+async def serve_app(app: Json, listener: socket.socket, **options: Json) -> AsyncIterator[None]:
+    """The ASGI application on the socket, in this loop; `options` are those of uvicorn."""
+    usual = {
+        "interface": "asgi3",
+        "http": "httptools",
+        "proxy_headers": False,
+        "lifespan": "off",
+        "log_level": "warning",
+        "timeout_graceful_shutdown": 1,
+    }
+    config = uvicorn.Config(app, **usual | options)
     server = _Server(config)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:

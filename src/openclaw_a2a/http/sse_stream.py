@@ -450,8 +450,10 @@ class StreamResponse:
                     last = events[-1].sequence if source.is_over else None
                     chunk = self._encode_small(events, last)
                     # The usual case: small events, and a client that reads.
-                    if not chunk or request.wire is not None or not request.send_now(chunk):
+                    if not (chunk and request.send_now(chunk)):
                         await self._write_events(deque(events), last)
+                    elif request.wire is not None:
+                        request.wire.add_frames((chunk,))
                     del chunk
                 elif not source.is_over:
                     await self._writer.write(KEEP_ALIVE)
