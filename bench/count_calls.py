@@ -234,7 +234,8 @@ class Gateway:
             "try:\n from openclaw_a2a.auth.tokens import TokenKind, TokenStore\n"
             " tokens = TokenStore(Path(sys.argv[1]))\n"
             "except ImportError:\n"  # an earlier version of the gateway
-            " from openclaw_a2a.tools.tokens import TokenKind, ToolTokens\n"
+            " try:\n  from openclaw_a2a.auth.tool_tokens import TokenKind, ToolTokens\n"
+            " except ImportError:\n  from openclaw_a2a.tools.tokens import TokenKind, ToolTokens\n"
             " tokens = ToolTokens(Path(sys.argv[1]) / 'tool-tokens.json')\n"
             "print(tokens.create('host', TokenKind.HOST))"
         )

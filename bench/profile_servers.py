@@ -16,9 +16,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from compare import run_load
@@ -90,10 +90,10 @@ def profile_load(name: str, load: str, folder: Path) -> float:
             return row[field]
 
         def sample(*command: str) -> None:
-            loading = threading.Thread(target=run)
-            loading.start()
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            loading.join()
+            with ThreadPoolExecutor(1) as loader:
+                loading = loader.submit(run)
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                loading.result()  # a load that failed leaves nothing to see
             if done.returncode:
                 raise SystemExit(f"{command[0]} failed: {done.stderr[-500:]}")
 

@@ -97,6 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FuzzBudget(config.getoption("--minutes")))
 
 
+# The files with tests that use `killable_openclaw`.
 _KILL_OPENCLAW = (
     "tests/openclaw/test_a2a_endpoint_restarts",
     "tests/openclaw/test_discovery",

@@ -119,6 +119,43 @@ def test_optional_fields_may_be_missing() -> None:
     assert read({"task": {"id": "t", "history": history}})["history"][0]["role"] == "user"
 
 
+SPOKEN = {"messageId": "m", "parts": [{"text": "hi"}]}
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ({"content": "hi"}, {}),
+        ({"parts": [{"text": "hi", "file": "x", "url": {}, "raw": 1, "filename": 1}]}, {}),
+        ({"metadata": None, "extensions": [], "contextId": "", "taskId": False}, {}),
+        ({"contextId": "c", "context_id": 5}, {"contextId": "c"}),
+        ({"context_id": 5, "contextId": "c"}, {"contextId": "c"}),
+        ({"contextId": "", "context_id": "c"}, {"contextId": "c"}),
+    ],
+)
+def test_members_that_are_empty_or_of_another_form_do_not_count(
+    message: JsonObject, expected: JsonObject
+) -> None:
+    plain = {"kind": "message", "role": "agent", "messageId": "m"}
+    plain["parts"] = [{"kind": "text", "text": "hi"}]
+    assert read({"message": {**SPOKEN, **message}}) == {**plain, **expected}
+
+
+def test_alternatives_that_are_not_used_may_have_any_type() -> None:
+    file = {"uri": "https://x.example/y", "bytes": 1234}
+    status = {"state": "completed", "message": SPOKEN, "update": "x"}
+    task = {"id": "t", "history": {}, "artifacts": "", "status": status}
+    assert read({"task": task})["status"]["message"]["messageId"] == "m"
+    [part] = read({"message": {**SPOKEN, "parts": [{"file": file}]}})["parts"]
+    assert part == {"kind": "file", "file": {"uri": "https://x.example/y"}}
+
+
+@pytest.mark.parametrize("member", ["contextId", "context_id", "metadata", "extensions", "parts"])
+def test_a_member_of_a_wrong_type_makes_the_answer_unreadable(member: str) -> None:
+    with pytest.raises(RemoteFailure, match="cannot be read"):
+        read({"message": {**SPOKEN, member: [5]}})
+
+
 @pytest.mark.parametrize("outcome", [{}, {"task": {"contextId": "c"}}])
 def test_an_answer_without_a_task_id_is_a_failure(outcome: JsonObject) -> None:
     with pytest.raises(RemoteFailure) as raised:

@@ -79,7 +79,7 @@ class SessionTasks:
     """The newest tasks of recently used sessions: a background reply goes to one of them."""
 
     def __init__(self) -> None:
-        # Not a dict, which looks for its first entry among all that were deleted before it.
+        # The first key of a plain dict takes time in proportion to the keys deleted before it.
         self._tasks: OrderedDict[SessionKey, tuple[TaskId, ...]] = OrderedDict()
 
     def add_newest(self, session_key: SessionKey, task_id: TaskId) -> None:

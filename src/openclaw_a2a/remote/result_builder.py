@@ -258,6 +258,7 @@ class ResultBuilder:
             "target_url": target.base_url,
             "streaming_supported": self.streaming_supported,
             "response_kind": received.response_kind,
+            # As `text`, with the secrets that are known already.
             "message_text": redact(received.message_text or "", secrets) or None,
             "artifacts": received.artifacts or None,
             "continuation": self.continuation(),

@@ -9,13 +9,14 @@ caller cannot do without is required, but what is there has the right type.
 import base64
 from collections.abc import Mapping
 from enum import Enum, auto
+from typing import Any, NamedTuple
 
 import msgspec
 
 from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.validation import camel_case, drop_none, is_list, is_object
+from openclaw_a2a.model.validation import camel_case, drop_none, is_object
 from openclaw_a2a.protocol.v03 import message_to_v03
 from openclaw_a2a.protocol.validation import MAX_DEPTH, check_depth, standard_base64
 from openclaw_a2a.remote.result import TERMINAL_STATES, RemoteFailure
@@ -95,23 +96,30 @@ def _kind_of(value: JsonObject) -> str | None:
     return "task" if "id" in value or "status" in value else None
 
 
-class _MemberKind(Enum):
-    """The type of a member of an object."""
+class _Kind(NamedTuple):
+    """The type of a member, and the type of its items if it is a list."""
 
-    TEXT = "a text"
-    OBJECT = "an object"
-    TEXTS = "a list of texts"
-    OBJECTS = "a list of objects"
+    of_member: type[Any]
+    of_items: type[Any] | None
+    complaint: str
 
 
-def _members(**kinds: _MemberKind) -> dict[str, tuple[str, _MemberKind]]:
-    """Members by the names that they may have: ProtoJSON allows those of protocol buffers."""
+_TEXT = _Kind(str, None, "is not a text")
+_OBJECT = _Kind(dict, None, "is not an object")
+_TEXTS = _Kind(list, str, "are not a list of texts")
+_OBJECTS = _Kind(list, dict, "are not a list of objects")
+
+_Table = Mapping[str, tuple[str, _Kind]]
+"""The camelCase name and the type of a member, by each of the names that it may have."""
+
+
+def _table(**kinds: _Kind) -> _Table:
+    """Members by camelCase, and by the names of protocol buffers, which ProtoJSON allows too."""
     camel = {camel_case(name): (camel_case(name), kind) for name, kind in kinds.items()}
     return camel | {name: (camel_case(name), kind) for name, kind in kinds.items()}
 
 
-_TEXT, _OBJECT, _OBJECTS = _MemberKind.TEXT, _MemberKind.OBJECT, _MemberKind.OBJECTS
-_TASK = _members(
+_TASK = _table(
     id=_TEXT,
     context_id=_TEXT,
     status=_OBJECT,
@@ -119,68 +127,65 @@ _TASK = _members(
     history=_OBJECTS,
     metadata=_OBJECT,
 )
-_STATUS_UPDATE = _members(task_id=_TEXT, context_id=_TEXT, status=_OBJECT, metadata=_OBJECT)
-_ARTIFACT_UPDATE = _members(task_id=_TEXT, context_id=_TEXT, artifact=_OBJECT, metadata=_OBJECT)
-_STATUS = _members(message=_OBJECT, update=_OBJECT, timestamp=_TEXT)
-_MESSAGE = _members(
+_STATUS_UPDATE = _table(task_id=_TEXT, context_id=_TEXT, status=_OBJECT, metadata=_OBJECT)
+_ARTIFACT_UPDATE = _table(task_id=_TEXT, context_id=_TEXT, artifact=_OBJECT, metadata=_OBJECT)
+_STATUS = _table(message=_OBJECT, timestamp=_TEXT)
+_OLD_STATUS = _table(update=_OBJECT)
+_MESSAGE = _table(
     message_id=_TEXT,
     context_id=_TEXT,
     task_id=_TEXT,
     parts=_OBJECTS,
-    content=_OBJECTS,
-    reference_task_ids=_MemberKind.TEXTS,
+    reference_task_ids=_TEXTS,
     metadata=_OBJECT,
-    extensions=_MemberKind.TEXTS,
+    extensions=_TEXTS,
 )
-_ARTIFACT = _members(
+_OLD_MESSAGE = _table(content=_OBJECTS)
+_ARTIFACT = _table(
     artifact_id=_TEXT,
     name=_TEXT,
     description=_TEXT,
     parts=_OBJECTS,
     metadata=_OBJECT,
-    extensions=_MemberKind.TEXTS,
+    extensions=_TEXTS,
 )
-_PART = _members(
-    text=_TEXT,
-    file=_OBJECT,
-    url=_TEXT,
-    raw=_TEXT,
-    filename=_TEXT,
-    media_type=_TEXT,
-    metadata=_OBJECT,
+_TEXT_PART = _table(text=_TEXT, metadata=_OBJECT)
+_FILE_PART = _table(url=_TEXT, raw=_TEXT, filename=_TEXT, media_type=_TEXT, metadata=_OBJECT)
+_OLD_FILE_PART = _table(file=_OBJECT, metadata=_OBJECT)
+_OLD_FILE = _table(
+    uri=_TEXT, file_with_uri=_TEXT, file_with_bytes=_TEXT, name=_TEXT, mime_type=_TEXT
 )
-_OLD_FILE = _members(
-    uri=_TEXT,
-    bytes=_TEXT,
-    file_with_uri=_TEXT,
-    file_with_bytes=_TEXT,
-    name=_TEXT,
-    mime_type=_TEXT,
-)
+_OLD_FILE_BYTES = _table(bytes=_TEXT)
+_DATA_PART = _table(metadata=_OBJECT)
+_OLD_DATA_PART = _table(data=_OBJECT)
 
 
-def _read(holder: JsonObject, members: Mapping[str, tuple[str, _MemberKind]]) -> JsonObject:
-    """The members that are not empty, by their names. Raises: RemoteFailure (a wrong type)."""
+def _read_members(holder: JsonObject, table: _Table) -> JsonObject:
+    """The members in the table that are not empty, by their camelCase names.
+
+    A member that is there under both of its names is read under the first. Raises: RemoteFailure
+    (a member has the wrong type).
+    """
     # One loop over what is there: this is called for every object of every event.
     found: JsonObject = {}
     for key, value in holder.items():
-        if value is None or (member := members.get(key)) is None:
+        if not value or (member := table.get(key)) is None:
             continue
         name, kind = member
-        if not isinstance(value, str if kind is _TEXT else dict if kind is _OBJECT else list):
-            raise _unreadable(f"its {name} is not {kind.value}")
-        if is_list(value):
-            item: type = dict if kind is _OBJECTS else str
+        if key != name and holder.get(name):
+            continue
+        if not isinstance(value, kind.of_member):
+            raise _unreadable(f"its {name} {kind.complaint}")
+        if kind.of_items is not None:
             for one in value:
-                if not isinstance(one, item):
-                    raise _unreadable(f"its {name} is not {kind.value}")
-        if value and (key == name or name not in found):
-            found[name] = value
+                if not isinstance(one, kind.of_items):
+                    raise _unreadable(f"its {name} {kind.complaint}")
+        found[name] = value
     return found
 
 
 def _task(task: JsonObject, wire: WireFormat) -> JsonObject:
-    known = _read(task, _TASK)
+    known = _read_members(task, _TASK)
     if "id" not in known:
         raise _unreadable("its task has no id")
     decoded: JsonObject = {"kind": "task", "id": known["id"], "status": _status(known, wire)}
@@ -196,7 +201,7 @@ def _task(task: JsonObject, wire: WireFormat) -> JsonObject:
 
 
 def _status_update(event: JsonObject, wire: WireFormat) -> JsonObject:
-    known = _read(event, _STATUS_UPDATE)
+    known = _read_members(event, _STATUS_UPDATE)
     status = _status(known, wire)
     decoded: JsonObject = {
         "kind": "status-update",
@@ -208,7 +213,7 @@ def _status_update(event: JsonObject, wire: WireFormat) -> JsonObject:
 
 
 def _artifact_update(event: JsonObject, wire: WireFormat) -> JsonObject:
-    known = _read(event, _ARTIFACT_UPDATE)
+    known = _read_members(event, _ARTIFACT_UPDATE)
     is_last: Json = event.get("lastChunk")
     decoded: JsonObject = {
         "kind": "artifact-update",
@@ -244,8 +249,9 @@ def _status(holder: JsonObject, wire: WireFormat) -> JsonObject:
     state = str(named).removeprefix("TASK_STATE_").lower().replace("_", "-")
     state = state.replace("cancelled", "canceled")
     decoded: JsonObject = {"state": state if state in _STATES else "unknown"}
-    known = _read(status, _STATUS)
-    if message := known.get("message") or known.get("update"):
+    known = _read_members(status, _STATUS)
+    message = known.get("message") or _read_members(status, _OLD_STATUS).get("update")
+    if message:
         decoded["message"] = _message(message, wire)
     return _copy(known, decoded, ("timestamp",))
 
@@ -256,12 +262,13 @@ def _message(message: JsonObject, wire: WireFormat, *, role: str = "agent") -> J
     if isinstance(named, int) and 0 <= named < len(_ROLES):
         named = _ROLES[named]
     sender = str(named).removeprefix("ROLE_").lower()
-    known = _read(message, _MESSAGE)
+    known = _read_members(message, _MESSAGE)
+    parts = known.get("parts") or _read_members(message, _OLD_MESSAGE).get("content", ())
     decoded: JsonObject = {
         "kind": "message",
         "messageId": known.get("messageId", ""),
         "role": sender if sender in ("user", "agent") else role,
-        "parts": [_part(one, wire) for one in known.get("parts") or known.get("content", ())],
+        "parts": [_part(one, wire) for one in parts],
     }
     return _copy(known, decoded, _COPIED_OF_MESSAGE)
 
@@ -270,7 +277,7 @@ _COPIED_OF_MESSAGE = ("contextId", "taskId", "referenceTaskIds", "metadata", "ex
 
 
 def _artifact(artifact: JsonObject, wire: WireFormat) -> JsonObject:
-    known = _read(artifact, _ARTIFACT)
+    known = _read_members(artifact, _ARTIFACT)
     decoded: JsonObject = {
         "artifactId": known.get("artifactId", ""),
         "parts": [_part(one, wire) for one in known.get("parts", ())],
@@ -279,14 +286,16 @@ def _artifact(artifact: JsonObject, wire: WireFormat) -> JsonObject:
 
 
 def _part(part: JsonObject, wire: WireFormat) -> JsonObject:
+    # The table of each form: what another form has under the same name is no concern of ours.
     decoded: JsonObject
-    known = _read(part, _PART)
-    metadata: JsonObject = known.get("metadata", {})
     if "text" in part:
+        known = _read_members(part, _TEXT_PART)
         decoded = {"kind": "text", "text": known.get("text", "")}
     elif part.get("file") is not None:
+        known = _read_members(part, _OLD_FILE_PART)
         decoded = {"kind": "file", "file": _old_file(known.get("file", {}))}
-    elif "url" in known or "raw" in known:
+    elif part.get("url") or part.get("raw"):
+        known = _read_members(part, _FILE_PART)
         url: str | None = known.get("url")
         file: JsonObject = {"uri": url} if url else {"bytes": _base64(known["raw"])}
         for key, name in (("name", "filename"), ("mimeType", "mediaType")):
@@ -294,35 +303,36 @@ def _part(part: JsonObject, wire: WireFormat) -> JsonObject:
                 file[key] = known[name]
         decoded = {"kind": "file", "file": file}
     elif "data" in part:
+        known = _read_members(part, _DATA_PART)
         data: Json = part["data"]
+        metadata: JsonObject = known.get("metadata", {})
         if wire is WireFormat.V03_REST:
-            data = _read(part, _WRAPPED_DATA).get("data", {}).get("data")
+            data = _read_members(part, _OLD_DATA_PART).get("data", {}).get("data")
         elif metadata.get(_WRAPPED_VALUE) is True and is_object(data):
-            metadata = {key: value for key, value in metadata.items() if key != _WRAPPED_VALUE}
+            known["metadata"] = {key: metadata[key] for key in metadata if key != _WRAPPED_VALUE}
             data = data.get("value")
         decoded = {"kind": "data", "data": data}
     else:
-        decoded = {"kind": "text", "text": ""}
-    if metadata:
-        decoded["metadata"] = metadata
+        known, decoded = _read_members(part, _DATA_PART), {"kind": "text", "text": ""}
+    if known.get("metadata"):
+        decoded["metadata"] = known["metadata"]
     return decoded
 
 
-_WRAPPED_DATA = _members(data=_OBJECT)
 _WRAPPED_VALUE = "data_part_compat"
 """The official server marks data of 1.0 that 0.3 cannot hold, because it is not an object."""
 
 
 def _old_file(file: JsonObject) -> JsonObject:
     """A file of 0.3; over HTTP+JSON its members have other names."""
-    known = _read(file, _OLD_FILE)
+    known = _read_members(file, _OLD_FILE)
     decoded: JsonObject = {}
     if uri := known.get("uri") or known.get("fileWithUri"):
         decoded["uri"] = uri
     elif twice := known.get("fileWithBytes"):
         decoded["bytes"] = _decode_twice(twice)
     else:
-        decoded["bytes"] = _base64(known.get("bytes", ""))
+        decoded["bytes"] = _base64(_read_members(file, _OLD_FILE_BYTES).get("bytes", ""))
     return _copy(known, decoded, ("name", "mimeType"))
 
 

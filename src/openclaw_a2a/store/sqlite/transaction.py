@@ -49,7 +49,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def to_microseconds(time: datetime) -> int:
     """The column value of a time."""
-    # Stands in the rows below as it is, too: every send has several times.
+    # Written out in the encoders of rows below: a call for each time of each row costs too much.
     return (time - _EPOCH) // _MICROSECOND
 
 
@@ -107,6 +107,7 @@ MAX_ENDED_BYTES = 4 * 1024 * 1024
 """How much memory ended tasks may take that are kept for their readers."""
 
 _ENTRY_BYTES = 500
+"""About what an entry takes beside the snapshot."""
 _FILTER_BITS = 24
 _FILTER_MASK = (1 << _FILTER_BITS) - 1
 
@@ -192,12 +193,13 @@ class BloomFilter:
 class EndedTasks:
     """The snapshots of the tasks that ended last: a client that reads its answer needs no query.
 
-    An ended task changes no more, it can only be deleted. The writer thread adds tasks after their
-    commit and removes them before their deletion; the event loop reads entries without a lock.
+    The writer thread adds a task after the commit of its end, and removes it before a later change
+    (a late reply of its agent) or its deletion is committed. The event loop reads without a lock:
+    `get` with a text as key is one step under the interpreter lock.
     """
 
     def __init__(self) -> None:
-        # Not a dict, which looks for its first entry among all that were deleted before it.
+        # The first key of a plain dict takes time in proportion to the keys deleted before it.
         self._entries: OrderedDict[TaskId, tuple[Scope, bytes]] = OrderedDict()
         self._bytes = 0
 
@@ -209,6 +211,7 @@ class EndedTasks:
     def add(self, tasks: Mapping[TaskId, tuple[Scope, bytes]]) -> None:
         """Add tasks whose end is committed; the oldest ones make room."""
         for task_id, entry in tasks.items():
+            self.remove(task_id)
             self._entries[task_id] = entry
             self._bytes += _ENTRY_BYTES + len(entry[1])
         while self._bytes > MAX_ENDED_BYTES:
@@ -377,13 +380,13 @@ class WriteTransaction:
         updates: list[tuple[object, ...]] = []
         for task_id, task in self._tasks.items():
             self._add_row(task, inserts, updates)
-            # A finished task changes no more and needs no cache.
+            # A finished task hardly changes any more and needs no cache.
             # `_tasks` still holds it until the rows below are written.
             if task.counted in TERMINAL_CODES:
-                self.cache.tasks.pop(task_id, None)
+                # Also as it was: late replies may be added to a task that ended before.
+                self.forget_task(task_id)
                 _, sequence, body = self._snapshots.get(task.number, (0, -1, b""))
                 is_small = len(body) < LARGE_BYTES
-                self._ended_tasks.remove(task_id)  # an earlier end, if something came after it
                 if task.head is not None and sequence == task.sequence and is_small:
                     self._ending[task_id] = task.head.scope, body
         events, snapshots = self._events, self._snapshots.values()
@@ -431,7 +434,7 @@ class WriteTransaction:
             self._ending.clear()
 
     def forget_task(self, task_id: TaskId) -> None:
-        """A task is deleted in this transaction."""
+        """Drop what is cached of a task that is deleted, or was ended and changes all the same."""
         self.cache.tasks.pop(task_id, None)
         self._ending.pop(task_id, None)
         self._ended_tasks.remove(task_id)
