@@ -201,6 +201,8 @@ class EndedTasks:
     def __init__(self) -> None:
         # The first key of a plain dict takes time in proportion to the keys deleted before it.
         self._entries: OrderedDict[TaskId, tuple[Scope, bytes]] = OrderedDict()
+        self.ids = self._entries.keys()
+        """The ids of the tasks: a view, not a copy."""
         self._bytes = 0
 
     def find(self, scope: Scope, task_id: TaskId) -> bytes | None:
@@ -211,7 +213,8 @@ class EndedTasks:
     def add(self, tasks: Mapping[TaskId, tuple[Scope, bytes]]) -> None:
         """Add tasks whose end is committed; the oldest ones make room."""
         for task_id, entry in tasks.items():
-            self.remove(task_id)
+            if task_id in self._entries:
+                self.remove(task_id)
             self._entries[task_id] = entry
             self._bytes += _ENTRY_BYTES + len(entry[1])
         while self._bytes > MAX_ENDED_BYTES:
@@ -383,8 +386,10 @@ class WriteTransaction:
             # A finished task hardly changes any more and needs no cache.
             # `_tasks` still holds it until the rows below are written.
             if task.counted in TERMINAL_CODES:
-                # Also as it was: late replies may be added to a task that ended before.
-                self.forget_task(task_id)
+                self.cache.tasks.pop(task_id, None)
+                if task_id in self._ending or task_id in self._ended_tasks.ids:
+                    # A late reply was added to a task that had ended before.
+                    self.forget_task(task_id)
                 _, sequence, body = self._snapshots.get(task.number, (0, -1, b""))
                 is_small = len(body) < LARGE_BYTES
                 if task.head is not None and sequence == task.sequence and is_small:
