@@ -51,7 +51,7 @@ from startup import measure_startup
 
 LOADS = {
     "send": "send --conns 16 --duration 2",
-    "stream": "stream --chunks 100 --bytes 32 --count 50 --conns 8",
+    "stream": "stream --chunks 100 --bytes 32 --count 200 --conns 8",
     "get": "get --conns 16 --duration 2",
     "open": "open --count 1000 --hold 120",
     "chunks": "chunks --sizes 100,1000,3000 --repeat 3",
