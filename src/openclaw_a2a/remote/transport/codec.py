@@ -163,7 +163,7 @@ _OLD_DATA_PART = _table(data=_OBJECT)
 def _read_members(holder: JsonObject, table: _Table) -> JsonObject:
     """The members in the table that are not empty, by their camelCase names.
 
-    A member that is there under both of its names is read under the first. Raises: RemoteFailure
+    The camelCase name wins over that of protocol buffers, unless it is empty. Raises: RemoteFailure
     (a member has the wrong type).
     """
     # One loop over what is there: this is called for every object of every event.
