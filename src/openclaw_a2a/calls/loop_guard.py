@@ -28,7 +28,8 @@ _AT = "@"
 HostSessionKey = Callable[[AgentId, SessionKey], SessionKey | None]
 """The key under which an agent's host knows a session of ours; None before that is known."""
 
-_MAX_STALE_RUNS = 256
+_MAX_STALE_RUNS = 16
+"""Few: an ended run keeps its task and journal in memory as long as it is indexed."""
 
 FindRunElsewhere = Callable[[SessionKey], Awaitable[RunRecord | None]]
 """Finds the started run in a session, by the key of its host, at another replica."""

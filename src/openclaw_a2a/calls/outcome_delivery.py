@@ -525,6 +525,8 @@ class OutcomeDelivery:
         session_key = call.caller.session_key
         if call.route is not OutcomeRoute.SESSION or session_key is None:
             return False
+        if not self._calls.has_other_undelivered(call, session_key):
+            return False
         # Not `first is call`: two outcomes that were settled at the same instant may go together.
         first = self._first_undelivered(session_key)
         return first is not None and settled_at(first) < settled_at(call)

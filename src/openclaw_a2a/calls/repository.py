@@ -72,7 +72,7 @@ class CallRepository:
         self.purged: deque[Call] = deque(maxlen=_MAX_PURGED)
         """The calls that were purged last, for the operator; only those of this process."""
         self.on_delivered: Callable[[SessionKey], None] = lambda _: None
-        """Called when an outcome has left the queue of its session."""
+        """Called when an outcome has left the queue of its session, and others are in it."""
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -299,9 +299,16 @@ class CallRepository:
         self, session_key: SessionKey, *, since: datetime, skip: Callable[[Call], bool]
     ) -> Call | None:
         """The first of a session's undelivered outcomes that were settled since then."""
-        queue = self._queues.get(session_key, {}).values()
-        recent = (call for call in queue if settled_at(call) >= since and not skip(call))
+        queue = self._queues.get(session_key)
+        if queue is None:
+            return None
+        recent = (one for one in queue.values() if settled_at(one) >= since and not skip(one))
         return min(recent, key=settled_at, default=None)
+
+    def has_other_undelivered(self, call: Call, session_key: SessionKey) -> bool:
+        """True when another outcome than that of this call has still to be sent to a session."""
+        queue = self._queues.get(session_key)
+        return queue is not None and (len(queue) > 1 or call.id not in queue)
 
     async def wait_settled(self, call_id: CallId) -> Call | None:
         """The call once it is settled; None when it is removed before."""
@@ -342,10 +349,12 @@ class CallRepository:
 
     def _unqueue(self, call_id: CallId, session_key: SessionKey) -> None:
         queue = self._queues.get(session_key, {})
-        if queue.pop(call_id, None) is not None:
-            if not queue:
-                del self._queues[session_key]
+        if queue.pop(call_id, None) is None:
+            return
+        if queue:
             self.on_delivered(session_key)
+        else:
+            del self._queues[session_key]
 
 
 def _decode(decoder: msgspec.json.Decoder[_T], record: Record | None) -> _T | None:

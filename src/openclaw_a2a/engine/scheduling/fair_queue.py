@@ -8,7 +8,7 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Hashable, Iterator
 from contextlib import asynccontextmanager
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 Item = TypeVar("Item", bound=Hashable)
@@ -56,6 +56,17 @@ class FairQueue(Generic[Item]):
                 return item, receiver
         return None
 
+    def take_free(self, receiver: str) -> bool:
+        """Take a slot without waiting; False when there is none, or others wait for theirs."""
+        if self.waiting or self._held_count >= self._slots:
+            return False
+        held = self._held.get(receiver, 0)
+        if held >= self._slots_each:
+            return False
+        self._held_count += 1
+        self._held[receiver] = held + 1
+        return True
+
     def release(self, receiver: str) -> None:
         """Give a slot back."""
         self._held_count -= 1
@@ -94,6 +105,14 @@ class FairSlots(Generic[Item]):
         (self._retries if is_retry else self._first_tries).add(item, receiver)
         self.has_waiting = True
 
+    def take_free(self, receiver: str, *, is_retry: bool) -> FairQueue[Item] | None:
+        """Take a slot without waiting: the queue to release it to; None when none is free."""
+        queue = self._retries if is_retry else self._first_tries
+        if self.has_waiting or self._held >= self._slots or not queue.take_free(receiver):
+            return None
+        self._held += 1
+        return queue
+
     def acquire(self) -> Iterator[Slot[Item]]:
         """Slots for the items that may go now, retries first; each must be released."""
         # Retries cannot starve first tries: their queue has half of the slots.
@@ -108,43 +127,51 @@ class FairSlots(Generic[Item]):
 
     def release(self, slot: Slot[Item]) -> None:
         """Give a slot back."""
-        slot.queue.release(slot.receiver)
+        self.release_to(slot.queue, slot.receiver)
+
+    def release_to(self, queue: FairQueue[Item], receiver: str) -> None:
+        """Give a slot back that a receiver took from this queue."""
+        queue.release(receiver)
         self._held -= 1
+
+
+_Queue = FairQueue[Any]
 
 
 class FairSemaphore:
     """The same fairness for coroutines that need a slot for a part of their work."""
 
     def __init__(self, slots: int) -> None:
-        self._slots: FairSlots[asyncio.Future[None]] = FairSlots(slots)
-        # From the grant to the release, also while the coroutine has not resumed yet.
-        self._granted: dict[asyncio.Future[None], Slot[asyncio.Future[None]]] = {}
+        self._slots: FairSlots[asyncio.Future[_Queue]] = FairSlots(slots)
 
     def slot(self, receiver: str, *, is_retry: bool) -> "_HeldSlot":
         """Hold a slot within an `async with` block. `is_retry`: an earlier try failed."""
         return _HeldSlot(self, receiver, is_retry)
 
-    async def acquire(self, receiver: str, *, is_retry: bool) -> "asyncio.Future[None]":
-        """Wait for a slot; what to release it with."""
-        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def acquire(self, receiver: str, *, is_retry: bool) -> _Queue:
+        """Wait for a slot; the queue to release it to."""
+        queue = self._slots.take_free(receiver, is_retry=is_retry)
+        if queue is not None:
+            return queue
+        ticket: asyncio.Future[_Queue] = asyncio.get_running_loop().create_future()
         self._slots.enqueue(ticket, receiver, is_retry=is_retry)
-        # At once: when a slot is free the ticket is done already, and nothing has to be awaited.
+        # What waits may be able to go: a slot may be free for another receiver than the first.
         self._grant()
-        if not ticket.done():
-            try:
-                # Woken by `_grant`, which runs in whichever coroutine enters or leaves next.
-                await ticket
-            except BaseException:
-                self.release(ticket)
-                raise
-        return ticket
+        try:
+            # Woken by `_grant`, which runs in whichever coroutine enters or leaves next.
+            return await ticket
+        except BaseException:
+            # One that is cancelled while it waits has no slot: `_grant` passes it over. Otherwise
+            # it was granted one before its coroutine could resume.
+            if not ticket.cancel() and not ticket.cancelled():
+                self.release(ticket.result(), receiver)
+            raise
 
-    def release(self, ticket: "asyncio.Future[None]") -> None:
+    def release(self, queue: _Queue, receiver: str) -> None:
         """Give a slot back."""
-        if not ticket.cancelled():  # cancelled before it got a slot: `_grant` passes it over
-            self._slots.release(self._granted.pop(ticket))
-            if self._slots.has_waiting:
-                self._grant()
+        self._slots.release_to(queue, receiver)
+        if self._slots.has_waiting:
+            self._grant()
 
     def _grant(self) -> None:
         for slot in self._slots.acquire():
@@ -152,25 +179,24 @@ class FairSemaphore:
             if slot.item.done():  # its coroutine was cancelled while it waited
                 self._slots.release(slot)
             else:
-                self._granted[slot.item] = slot
-                slot.item.set_result(None)
+                slot.item.set_result(slot.queue)
 
 
 class _HeldSlot:
     """A slot of a semaphore, from the beginning of a block to its end."""
 
-    __slots__ = ("_is_retry", "_receiver", "_semaphore", "_ticket")
+    __slots__ = ("_is_retry", "_queue", "_receiver", "_semaphore")
 
     def __init__(self, semaphore: FairSemaphore, receiver: str, is_retry: bool) -> None:
         self._semaphore, self._receiver, self._is_retry = semaphore, receiver, is_retry
-        self._ticket: asyncio.Future[None] | None = None
+        self._queue: _Queue | None = None
 
     async def __aenter__(self) -> None:
-        self._ticket = await self._semaphore.acquire(self._receiver, is_retry=self._is_retry)
+        self._queue = await self._semaphore.acquire(self._receiver, is_retry=self._is_retry)
 
     async def __aexit__(self, *_error: object) -> None:
-        if self._ticket is not None:
-            self._semaphore.release(self._ticket)
+        if self._queue is not None:
+            self._semaphore.release(self._queue, self._receiver)
 
 
 _SLICE_S = 0.001
