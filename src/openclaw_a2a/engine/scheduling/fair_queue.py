@@ -127,7 +127,8 @@ class FairSlots(Generic[Item]):
 
     def release(self, slot: Slot[Item]) -> None:
         """Give a slot back."""
-        self.release_to(slot.queue, slot.receiver)
+        slot.queue.release(slot.receiver)
+        self._held -= 1
 
     def release_to(self, queue: FairQueue[Item], receiver: str) -> None:
         """Give a slot back that a receiver took from this queue."""
