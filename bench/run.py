@@ -15,8 +15,8 @@
   ./dev bench http                  what HTTP costs, for one application behind several servers
   ./dev bench remote                what a send to a remote agent costs beside a bare client call
   ./dev bench replicas              several gateways over one PostgreSQL, beside one over SQLite
-  ./dev bench profile               where the CPU of a send, a get and a streamed event goes, by
-                                    thread, library and function, beside the ceiling (4 minutes)
+  ./dev bench profile               where the CPU of a send, a get, a streamed event and a call goes
+                                    by thread, library, function, beside the ceiling (6 minutes)
   ./dev bench plots                 how costs grow with chunks, history, tasks, streams, calls and
                                     objectives; draws docs/images/performance (15 minutes)
 

@@ -65,7 +65,7 @@ def test_the_answer_is_that_of_asking_every_run(steps: list[tuple[str, int, str]
 
     index = RunIndex(runs, there)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop_guard, "_MAX_STALE_RUNS", 4)
+        patch.setattr(loop_guard, "_STALE_RUNS", 4)
         for number, (step, one, agent) in enumerate(steps):
             take_step(runs, step, RunId(f"{number}"), (one, agent))
             if step == "learn":

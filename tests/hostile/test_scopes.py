@@ -110,6 +110,7 @@ REPOSITORIES: dict[type, dict[str, str]] = {
         "clear": NEW_OR_OWN,
         "wait_settled": OWN_WORK,
         "first_undelivered": OWN_WORK,
+        "has_other_undelivered": OWN_WORK,
         "update": OWN_WORK,
         "purge": OWN_WORK,
         "add": NEW_OR_OWN,

@@ -28,8 +28,11 @@ _AT = "@"
 HostSessionKey = Callable[[AgentId, SessionKey], SessionKey | None]
 """The key under which an agent's host knows a session of ours; None before that is known."""
 
-_MAX_STALE_RUNS = 16
-"""Few: an ended run keeps its task and journal in memory as long as it is indexed."""
+_STALE_RUNS = 16
+"""How many ended runs may be indexed beyond as many as are active, until the next lookup.
+
+Few: an ended run keeps its task and journal in memory as long as it is indexed.
+"""
 
 FindRunElsewhere = Callable[[SessionKey], Awaitable[RunRecord | None]]
 """Finds the started run in a session, by the key of its host, at another replica."""
@@ -204,7 +207,7 @@ class RunIndex:
     def _update(self) -> None:
         """Index the runs that are new since the last lookup: they are the last ones."""
         # Most of what is indexed has ended: indexing the active runs anew is cheaper than cleaning.
-        if len(self._indexed) > 2 * len(self._runs) + _MAX_STALE_RUNS:
+        if len(self._indexed) > 2 * len(self._runs) + _STALE_RUNS:
             self._indexed, self._by_session, self._without_host_key = {}, {}, []
         new = [*takewhile(self._is_new, reversed(self._runs.values()))][::-1]
         for run in new:

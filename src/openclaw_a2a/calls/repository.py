@@ -72,7 +72,7 @@ class CallRepository:
         self.purged: deque[Call] = deque(maxlen=_MAX_PURGED)
         """The calls that were purged last, for the operator; only those of this process."""
         self.on_delivered: Callable[[SessionKey], None] = lambda _: None
-        """Called when an outcome has left the queue of its session, and others are in it."""
+        """Called when an outcome has left the queue of its session, and others are still in it."""
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -306,7 +306,7 @@ class CallRepository:
         return min(recent, key=settled_at, default=None)
 
     def has_other_undelivered(self, call: Call, session_key: SessionKey) -> bool:
-        """True when another outcome than that of this call has still to be sent to a session."""
+        """True when a session has an undelivered outcome of another call, of whatever age."""
         queue = self._queues.get(session_key)
         return queue is not None and (len(queue) > 1 or call.id not in queue)
 

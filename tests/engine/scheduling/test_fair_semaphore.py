@@ -66,9 +66,11 @@ def test_slots_are_bounded_and_all_come_back(work: list[tuple[str, bool, int]]) 
             async with semaphore.slot(receiver, is_retry=is_retry):
                 active += 1
                 most = max(most, active)
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                active -= 1
+                try:
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                finally:
+                    active -= 1
 
         tasks = [asyncio.create_task(hold(*one)) for one in work]
         for task, (_, is_retry, turns) in zip(tasks, work, strict=True):
@@ -77,10 +79,14 @@ def test_slots_are_bounded_and_all_come_back(work: list[tuple[str, bool, int]]) 
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert most <= 8
-        # Every slot is free again: as many as there are can be taken without waiting.
-        for receiver in "wxyz":
-            for _ in range(2):
-                async with asyncio.timeout(60):
-                    await semaphore.acquire(receiver, is_retry=False)
+        # Every slot is free again: two for each receiver, half of them for retries.
+        for receivers, is_retry in (("abcd", False), ("ab", True)):
+            async with asyncio.timeout(60):
+                held = [
+                    (await semaphore.acquire(receiver, is_retry=is_retry), receiver)
+                    for receiver in receivers * 2
+                ]
+            for queue, receiver in held:
+                semaphore.release(queue, receiver)
 
     asyncio.run(run())

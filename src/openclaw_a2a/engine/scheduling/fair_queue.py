@@ -127,8 +127,7 @@ class FairSlots(Generic[Item]):
 
     def release(self, slot: Slot[Item]) -> None:
         """Give a slot back."""
-        slot.queue.release(slot.receiver)
-        self._held -= 1
+        self.release_to(slot.queue, slot.receiver)
 
     def release_to(self, queue: FairQueue[Item], receiver: str) -> None:
         """Give a slot back that a receiver took from this queue."""
@@ -156,16 +155,18 @@ class FairSemaphore:
             return queue
         ticket: asyncio.Future[_Queue] = asyncio.get_running_loop().create_future()
         self._slots.enqueue(ticket, receiver, is_retry=is_retry)
-        # What waits may be able to go: a slot may be free for another receiver than the first.
+        # Those that wait may be at limits of their own: then this one may go at once.
         self._grant()
         try:
-            # Woken by `_grant`, which runs in whichever coroutine enters or leaves next.
+            # A granted ticket suspends nobody. Another is woken by `_grant`, which runs in
+            # whichever coroutine enters or leaves next.
             return await ticket
         except BaseException:
-            # One that is cancelled while it waits has no slot: `_grant` passes it over. Otherwise
-            # it was granted one before its coroutine could resume.
-            if not ticket.cancel() and not ticket.cancelled():
+            if ticket.done() and not ticket.cancelled():
+                # It was granted a slot before its coroutine could resume.
                 self.release(ticket.result(), receiver)
+            else:
+                ticket.cancel()  # `_grant` passes it over
             raise
 
     def release(self, queue: _Queue, receiver: str) -> None:
