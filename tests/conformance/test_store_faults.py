@@ -17,6 +17,7 @@ from openclaw_a2a.app import Gateway
 from openclaw_a2a.model.agent_event import Reply, TextDelta
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.records import Entry
+from openclaw_a2a.ports import Recovery
 
 TASKS = {"agentStyle": "task-generating"}
 
@@ -115,3 +116,16 @@ async def test_error_inside_a_stream_is_an_error_event(
     assert frame.event == "error"
     assert frame.json["error"]["code"] == -32603
     assert "secret" not in str(frame.json)
+
+
+async def test_the_stream_of_an_agent_that_answers_at_once_reads_no_event_back(
+    serve: Serve,
+) -> None:
+    agent = ScriptedAgent(Reply.of_text("hi"))
+    agent.recovery = Recovery.REPEAT  # so that its whole run is stored together with its message
+    async with serve(agent, account=TASKS) as gateway:
+        _replace_store(gateway, _BlindStore)
+        frames = await V1Client(AsgiClient(gateway.asgi)).events(
+            "SendStreamingMessage", v1_message()
+        )
+    assert outline(frames)[-1] == "status completed"

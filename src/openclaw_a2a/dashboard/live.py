@@ -289,9 +289,9 @@ def _encode_lines(body: bytes) -> bytes:
 class PartFrames:
     """Writes parts as server-sent events: HTML has lines, and each is a line of data."""
 
-    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
-        """One event."""
-        return _encode_part(sequence, body)
+    def frames(self, events: Sequence[StreamEvent], last: int | None) -> bytes:
+        """Events as frames."""
+        return b"".join([_encode_part(one.sequence, one.body) for one in events])
 
     def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
         """The lines of a part."""

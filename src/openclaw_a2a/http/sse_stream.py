@@ -132,8 +132,8 @@ OpenStream = Callable[[], Coroutine[Any, Any, EventStream | PendingStream]]
 class FrameEncoder(Protocol):
     """How a binding writes the frames of a stream."""
 
-    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
-        """A stored body as one frame; `is_last`: the stream ends with it."""
+    def frames(self, events: Sequence[StreamEvent], last: int | None) -> bytes:
+        """Events as frames, one after the other; the stream ends with the number `last`."""
         ...
 
     def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
@@ -161,9 +161,9 @@ class StoredFrames:
 
     __slots__ = ()
 
-    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
-        """A stored body as one frame."""
-        return encode_frame(body, sequence=sequence)
+    def frames(self, events: Sequence[StreamEvent], last: int | None) -> bytes:
+        """Events as frames."""
+        return b"".join([encode_frame(one.body, sequence=one.sequence) for one in events])
 
     def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
         """The body as it is stored."""
@@ -513,13 +513,7 @@ class StreamResponse:
         # One write for all of them: fewer packets.
         if sum([len(event.body) for event in events]) >= SLICE_BYTES:
             return b""
-        encode = self._encoder.frame
-        if len(events) == 1:
-            sequence = events[0].sequence
-            return encode(sequence, events[0].body, is_last=sequence == last)
-        return b"".join(
-            [encode(one.sequence, one.body, is_last=one.sequence == last) for one in events]
-        )
+        return self._encoder.frames(events, last)
 
     async def _write_events(self, events: deque[StreamEvent], last: int | None) -> None:
         """Write events, and take them out; the stream ends with the one of the number `last`."""
@@ -541,9 +535,7 @@ class StreamResponse:
             while events and size < SLICE_BYTES and len(events[0].body) < SLICE_BYTES:
                 few.append(events.popleft())
                 size += len(few[-1].body)
-            chunk = b"".join(
-                [encoder.frame(one.sequence, one.body, is_last=one.sequence == last) for one in few]
-            )
+            chunk = encoder.frames(few, last)
             few.clear()
             held -= size
             await writer.write(chunk)

@@ -1,10 +1,10 @@
 """The JSON-RPC binding: both protocol versions at one address, distinguished by the method."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar
 
 from openclaw_a2a.http.asgi import ClientDisconnected, HttpRequest, error_headers
-from openclaw_a2a.http.sse_stream import EventStream, PendingStream, encode_frame
+from openclaw_a2a.http.sse_stream import EventStream, PendingStream, StreamEvent, encode_frame
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, GatewayFault, MethodNotFound, PushNotSupported
 from openclaw_a2a.model.turn import Scope
@@ -30,6 +30,8 @@ from openclaw_a2a.server.large_answers import AnswerChunks, LargeAnswer, TaskFra
 from openclaw_a2a.server.objectives_endpoint import PlanningRpcCall, find_rpc_call
 
 log = get_logger(__name__)
+
+_FRAME = b'id: %d\ndata: {"jsonrpc":"2.0","id":%b,"result":%b}\n\n'
 
 
 class Method:
@@ -138,16 +140,16 @@ class JsonRpcCall(AccountCall, eq=False, kw_only=True):
             kind = MethodNotFound if self.version is ProtocolVersion.V03 else PushNotSupported
             raise kind(f"{self.envelope.method}: {error.message}") from None
 
-    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
-        """A stored body as one frame."""
+    def frames(self, events: Sequence[StreamEvent], last: int | None) -> bytes:
+        """Events as frames, in this call's envelope."""
+        request_id = self.envelope.id
         if self.version is ProtocolVersion.V1:  # a body is stored as it is sent
-            return b'id: %d\ndata: {"jsonrpc":"2.0","id":%b,"result":%b}\n\n' % (
-                sequence,
-                self.envelope.id,
-                body,
-            )
-        result = self.encode_body(body, is_last=is_last)
-        return encode_frame(encode_result(self.envelope.id, result), sequence=sequence)
+            return b"".join([_FRAME % (one.sequence, request_id, one.body) for one in events])
+        frames: list[bytes] = []
+        for one in events:
+            result = self.encode_body(one.body, is_last=one.sequence == last)
+            frames.append(encode_frame(encode_result(request_id, result), sequence=one.sequence))
+        return b"".join(frames)
 
     def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
         """A stored body in the version of the call."""

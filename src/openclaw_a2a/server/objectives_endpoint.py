@@ -1,12 +1,19 @@
 """The planning methods over JSON-RPC and HTTP+JSON, and the event stream of an objective."""
 
+from collections.abc import Sequence
 from typing import cast
 
 import msgspec
 
 from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.http.router import Router
-from openclaw_a2a.http.sse_stream import EventStream, StoredFrames, encode_frame, last_event_id
+from openclaw_a2a.http.sse_stream import (
+    EventStream,
+    StoredFrames,
+    StreamEvent,
+    encode_frame,
+    last_event_id,
+)
 from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
@@ -115,9 +122,13 @@ class PlanningRpcCall(StoredFrames, msgspec.Struct, frozen=True):
         result = await _call(self, self.planning, method, params)
         await self.http.respond(200, encode_result(self.envelope.id, result))
 
-    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
-        """One event, in this call's envelope."""
-        return encode_frame(encode_result(self.envelope.id, body), sequence=sequence)
+    def frames(self, events: Sequence[StreamEvent], last: int | None) -> bytes:
+        """Events as frames, in this call's envelope."""
+        frames: list[bytes] = []
+        for one in events:
+            body = encode_result(self.envelope.id, one.body)
+            frames.append(encode_frame(body, sequence=one.sequence))
+        return b"".join(frames)
 
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         """What is around a result that is encoded already."""

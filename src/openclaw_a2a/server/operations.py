@@ -170,8 +170,11 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
     # client may leave; the run does not depend on the connection.
     run = await _submit(call, request)
     call.http.on_refused = None
+    feed = None
     if isinstance(run, ActiveRun) and run.active_task is not None:
-        run.active_task.journal.keep_feed()
+        # From here on, so that the reader gets from memory what is committed before it subscribes:
+        # an agent that answers at once has ended by then.
+        feed = run.active_task.journal.feed
 
     async def wait_first_event() -> EventStream:
         created = await wait_first_result(engine, run)
@@ -197,7 +200,7 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
                 stored = await queries.get_task(engine, call.scope, task_id)
                 task, sequence, head = queries.task_json(stored), stored.head.sequence, stored.head
             first = v1.wrap_task(v1.trim_task(task, history_length=request.history_length))
-        subscription = queries.subscribe_from(engine, call.scope, task_id, sequence, head)
+        subscription = queries.subscribe_from(engine, call.scope, task_id, sequence, head, feed)
         return EventStream(first, sequence, subscription)
 
     return wait_first_event()

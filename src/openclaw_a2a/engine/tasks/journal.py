@@ -27,7 +27,7 @@ from openclaw_a2a.model.errors import (
     StoreUnavailable,
 )
 from openclaw_a2a.model.ids import ArtifactId, JsonObject, MessageId
-from openclaw_a2a.model.message import Message, Part
+from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import (
     ARTIFACT_UPDATE,
     STATUS_UPDATE,
@@ -74,6 +74,33 @@ _REASON_CHARS = 300  # of the text of a failure, in the log
 _STATE_NAMES = {state: state.name.lower() for state in TaskState}
 
 
+class GrowingArtifact:
+    """An artifact that is continued, at constant cost for each chunk: no tuple is copied."""
+
+    __slots__ = ("_first", "_metadata", "_parts")
+
+    def __init__(self, first: Artifact) -> None:
+        self._first = first
+        self._parts = list(first.parts)
+        self._metadata = first.metadata
+
+    def add(self, more: Artifact) -> None:
+        """Append a chunk, by the rule of `continue_artifact`."""
+        self._parts += more.parts
+        if more.metadata:
+            known = self._metadata
+            self._metadata = {**known, **more.metadata} if known else more.metadata
+        # Nearly always only the first chunk has any of these.
+        if more.name or more.description or more.extensions:
+            self._first = continue_artifact(self._first, more, parts=())
+
+    def artifact(self) -> Artifact:
+        """The artifact so far."""
+        return msgspec.structs.replace(
+            self._first, parts=tuple(self._parts), metadata=self._metadata
+        )
+
+
 class TaskProjection:
     """A task as the events so far made it, at constant cost for each of them."""
 
@@ -87,8 +114,8 @@ class TaskProjection:
         }
         self.artifact_ids = self._artifacts.keys()
         """The ids of the artifacts so far, in order: a view, not a copy."""
-        self._grown_parts: dict[ArtifactId, list[Part]] = {}
-        """The parts of artifacts that grow, as lists: appending to a tuple would copy them all."""
+        self._growing: dict[ArtifactId, GrowingArtifact] = {}
+        """Those that were continued; `_artifacts` has what each began with."""
         self.open_artifacts: dict[ArtifactId, None] = {}
         """Artifacts without a last chunk yet, in order."""
 
@@ -143,10 +170,8 @@ class TaskProjection:
         found: list[Artifact] = []
         for artifact_id, artifact in self._artifacts.items():
             if artifact_id.startswith(prefix):
-                parts = self._grown_parts.get(artifact_id)
-                if parts is not None:
-                    artifact = msgspec.structs.replace(artifact, parts=tuple(parts))
-                found.append(artifact)
+                growing = self._growing.get(artifact_id)
+                found.append(artifact if growing is None else growing.artifact())
         return found
 
     def task(self) -> Task:
@@ -154,7 +179,7 @@ class TaskProjection:
         return msgspec.structs.replace(
             self._task,
             status=self.status,
-            artifacts=tuple(self.artifacts() if self._grown_parts else self._artifacts.values()),
+            artifacts=tuple(self.artifacts() if self._growing else self._artifacts.values()),
             history=tuple(self.history),
         )
 
@@ -166,14 +191,12 @@ class TaskProjection:
         if known is None or not event.append:
             self._artifacts[artifact_id] = new
             if known is not None:
-                self._grown_parts.pop(artifact_id, None)
+                self._growing.pop(artifact_id, None)
         else:
-            grown = self._grown_parts.get(artifact_id)
-            if grown is None:
-                grown = self._grown_parts[artifact_id] = list(known.parts)
-            grown += new.parts
-            # Its parts are in the list from now on; only the other members are merged.
-            self._artifacts[artifact_id] = continue_artifact(known, new, parts=())
+            growing = self._growing.get(artifact_id)
+            if growing is None:
+                growing = self._growing[artifact_id] = GrowingArtifact(known)
+            growing.add(new)
         if event.last_chunk:
             self.open_artifacts.pop(artifact_id, None)
         else:
@@ -354,13 +377,6 @@ class Journal:
             if self._is_feed_closed:
                 self._feed.close(self._feed_failure)
         return self._feed
-
-    def keep_feed(self) -> None:
-        """Create the feed before a reader subscribes.
-
-        So it gets the events that are committed in between from memory.
-        """
-        _ = self.feed
 
     def close_feed(self, failure: StoreUnavailable | None = None) -> None:
         """No more events will come; `failure` says why there is no last one."""

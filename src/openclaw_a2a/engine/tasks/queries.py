@@ -321,10 +321,12 @@ def subscribe_from(
     task_id: TaskId,
     cursor: int,
     head: TaskHead | None = None,
+    feed: EventFeed | None = None,
 ) -> Subscription:
     """A subscription to a task that is known to exist in the scope, until it has ended or paused.
 
-    `head` is the task as it was read; without one it was at work at the cursor.
+    `head` is the task as it was read; without one it was at work at the cursor. `feed`: that of
+    the work on it, which may be over.
     """
     if engine.replication is not None:
         # Its run may be anywhere, now or later: after a take-over it goes on elsewhere.
@@ -333,7 +335,7 @@ def subscribe_from(
         )
     # The feed as it is now: when the task is continued later, its runs get a new one, and this
     # subscription is over by then.
-    feed = _active_feed(engine, task_id)
+    feed = _active_feed(engine, task_id) or feed
     return Subscription(
         engine.store.tasks, scope, task_id, cursor=cursor, feed=feed, wakeups=engine.wakeups
     )
