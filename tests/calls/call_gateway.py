@@ -29,6 +29,7 @@ from openclaw_a2a.ports import (
     SessionGone,
     SessionMessage,
     SessionPresence,
+    Store,
 )
 
 Json = Any
@@ -202,7 +203,10 @@ class CallGateway:
         self._running = AsyncExitStack()
 
     async def open(
-        self, settings: Mapping[str, Json] | None = None, clock: Clock | None = None
+        self,
+        settings: Mapping[str, Json] | None = None,
+        clock: Clock | None = None,
+        store: Store | None = None,
     ) -> None:
         """Start the gateway."""
         self.running = make_gateway(
@@ -220,6 +224,7 @@ class CallGateway:
                 **(settings or {}),
             },
             clock=clock,
+            store=store,
         )
         await self._running.enter_async_context(self.running)
 

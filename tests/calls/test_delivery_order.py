@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tests.calls.call_gateway import (
     call_gateway_in,
     main_session,
 )
+from tests.store.flat_store import FlatStore
 
 from openclaw_a2a.calls.repository import MAX_SETTLED, CallRepository
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
@@ -27,6 +28,7 @@ from openclaw_a2a.ports import (
     Record,
     SessionGone,
     SessionMessage,
+    Store,
 )
 from openclaw_a2a.store import create_store
 
@@ -127,6 +129,40 @@ async def test_an_outcome_that_was_being_sent_is_still_the_first_after_a_restart
     else:
         closed_gateway.host.thought.set()
     assert outputs(await closed_gateway.host.wait_messages(A, 6)) == list(range(6))
+
+
+class HeldRecords(FlatStore):
+    """A store that makes no update of a record while `gate` is closed."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    def update_record(self, record: Record) -> Awaitable[bool]:
+        return asyncio.ensure_future(self._update(record))
+
+    async def _update(self, record: Record) -> bool:
+        await self.gate.wait()
+        return await self.inner.records.update_record(record)
+
+
+@pytest.mark.requirement("calls.routing.order")
+async def test_an_outcome_follows_the_one_before_when_the_host_has_that_and_not_its_commit(
+    tmp_path: Path,
+) -> None:
+    store: Json = HeldRecords(create_store("memory", path=None))
+    async with call_gateway_in(tmp_path) as gateway:
+        gateway.host.slow = A
+        await gateway.open(store=store)
+        await answered(gateway, *range(5))
+        store.gate.clear()
+        gateway.host.go.set()
+        assert outputs(await gateway.host.wait_messages(A, 5)) == list(range(5))
+        store.gate.set()
+        for call in (await gateway.operator_client().get("/operator/calls")).json["calls"]:
+            await gateway.poll("a", call, lambda polled: "seen" in polled["times"])
+        assert len(gateway.host.attempts) == 5, "each is sent once"
 
 
 async def test_an_outcome_that_a_host_refuses_holds_up_no_others(

@@ -44,10 +44,12 @@ STORED = {
     S.CLAIMED: SETTLED,
     S.QUEUED: SETTLED,
     S.SENDING: SETTLED,
+    S.ACCEPTED: SETTLED,
     S.PROCESSING: DELIVERED,
     S.DONE: SEEN,
 }
 """The stored call under each state."""
+ATTEMPTING = (S.SENDING, S.ACCEPTED)
 
 
 def states_in(state: OutcomeState) -> tuple[OutcomeStates, Call]:
@@ -58,8 +60,9 @@ def states_in(state: OutcomeState) -> tuple[OutcomeStates, Call]:
         assert states.mark_written(call)
     elif state is S.CLAIMED:
         assert states.start_claim(call)
-    elif state is S.SENDING:
+    elif state in ATTEMPTING:
         assert states.advance(call, E.ATTEMPT_STARTED)
+        assert state is S.SENDING or states.advance(call, E.ACCEPTED_BY_HOST)
     return states, call
 
 
@@ -85,11 +88,12 @@ def test_an_event_leads_where_the_table_says_and_nowhere_else(
 
 
 @pytest.mark.parametrize("event", [E.CLAIM_STARTED, E.ATTEMPT_STARTED, E.POLLED, E.WAITER_LOST])
-def test_nothing_interrupts_an_attempt(event: OutcomeEvent) -> None:
-    assert (S.SENDING, event) not in TRANSITIONS
+@pytest.mark.parametrize("state", ATTEMPTING)
+def test_nothing_interrupts_an_attempt(state: OutcomeState, event: OutcomeEvent) -> None:
+    assert (state, event) not in TRANSITIONS
 
 
-@pytest.mark.parametrize("state", [S.PENDING, S.OFFERED, S.WRITTEN, S.CLAIMED, S.PROCESSING])
+@pytest.mark.parametrize("state", [*set(S) - {S.QUEUED}])
 def test_an_attempt_starts_only_for_an_outcome_that_is_queued(state: OutcomeState) -> None:
     assert (state, E.ATTEMPT_STARTED) not in TRANSITIONS
 
@@ -99,15 +103,18 @@ def test_every_state_but_the_last_can_be_left_and_every_state_can_be_reached() -
     assert {*TRANSITIONS.values(), S.PENDING} == set(S)
 
 
-@pytest.mark.parametrize("state", [S.WRITTEN, S.CLAIMED, S.SENDING])
+@pytest.mark.parametrize("state", [S.WRITTEN, S.CLAIMED, *ATTEMPTING])
 def test_a_restart_goes_back_to_what_is_stored(state: OutcomeState) -> None:
     _, call = states_in(state)
     assert OutcomeStates().state_of(call) is stored_state(call)
 
 
 @pytest.mark.parametrize("stored", [DELIVERED, SEEN])
-def test_what_another_replica_stored_wins_over_an_attempt_of_ours(stored: Call) -> None:
-    states, _ = states_in(S.SENDING)
+@pytest.mark.parametrize("state", ATTEMPTING)
+def test_what_another_replica_stored_wins_over_an_attempt_of_ours(
+    state: OutcomeState, stored: Call
+) -> None:
+    states, _ = states_in(state)
     assert states.state_of(stored) is stored_state(stored)
 
 
@@ -124,8 +131,9 @@ def test_a_session_works_on_an_outcome_from_the_attempt_until_it_is_processed() 
     states = OutcomeStates()
     states.settle(SETTLED, E.SETTLED, None)
     assert not states.in_sessions
-    assert states.advance(SETTLED, E.ATTEMPT_STARTED)
-    assert states.in_sessions == {SETTLED.caller.session_key: {SETTLED.id}}
+    for event in (E.ATTEMPT_STARTED, E.ACCEPTED_BY_HOST):
+        assert states.advance(SETTLED, event)
+        assert states.in_sessions == {SETTLED.caller.session_key: {SETTLED.id}}
     states.enter(DELIVERED, S.PROCESSING)
     assert states.in_sessions == {SETTLED.caller.session_key: {SETTLED.id}}
     states.enter(SEEN, S.DONE)
@@ -142,3 +150,20 @@ def test_only_the_first_attempt_of_the_process_that_settled_the_call_is_a_first_
     restarted = OutcomeStates()
     assert restarted.advance(SETTLED, E.ATTEMPT_STARTED)
     assert not restarted.start_sending(SETTLED)
+
+
+def test_an_attempt_that_fails_gives_the_outcome_back_and_others_wait_for_it_again() -> None:
+    for state in ATTEMPTING:
+        states, call = states_in(state)
+        assert states.is_passed_by(call) is (state is S.ACCEPTED)
+        states.end_attempt(call)
+        assert states.state_of(call) is S.QUEUED
+        assert not states.is_passed_by(call)
+
+
+def test_an_outcome_behind_another_is_woken_once() -> None:
+    states = OutcomeStates()
+    assert not states.take_behind(SETTLED)
+    states.mark_behind(SETTLED)
+    assert states.state_of(SETTLED) is S.QUEUED
+    assert [states.take_behind(SETTLED) for _ in range(2)] == [True, False]

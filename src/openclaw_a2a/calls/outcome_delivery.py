@@ -387,6 +387,7 @@ class OutcomeDelivery:
         if recheck_at is not None or not call.is_undelivered:
             return recheck_at
         if self._is_behind(call):
+            self.states.mark_behind(call)
             return self._now() + _ORDER_RECHECK
         async with self._slots.slot(_receiver(call), is_retry=attempt.is_retry):
             # Again, because the slot may have been waited for.
@@ -394,6 +395,7 @@ class OutcomeDelivery:
             if known is None or not known.is_undelivered:
                 return None
             if self._is_behind(known):
+                self.states.mark_behind(known)
                 return self._now() + _ORDER_RECHECK
             # No await since the checks: a poll or a second attempt cannot come in between.
             if not self.states.advance(known, OutcomeEvent.ATTEMPT_STARTED):
@@ -410,6 +412,8 @@ class OutcomeDelivery:
             except BaseException:
                 self.states.end_attempt(known)
                 raise
+            if isinstance(result, MessageAccepted) and known.route is OutcomeRoute.SESSION:
+                self._pass_next(known)
         try:
             # The attempt that got the released slot starts its request first, so that it does not
             # wait for the commit of this one.
@@ -514,7 +518,7 @@ class OutcomeDelivery:
         if call.route is OutcomeRoute.INBOX:
             await self._record(call.id, OutcomeEvent.ACCEPTED_BY_WEBHOOK, edit, attempt)
         else:
-            await self._record(call.id, OutcomeEvent.ACCEPTED_BY_HOST, edit, attempt)
+            await self._record(call.id, OutcomeEvent.ACCEPTANCE_RECORDED, edit, attempt)
             self._watch_receipt(call)
         return None
 
@@ -533,12 +537,24 @@ class OutcomeDelivery:
 
     def _first_undelivered(self, session_key: SessionKey) -> Call | None:
         since = self._now() - _ORDER_LIMIT
-        return self._calls.first_undelivered(session_key, since=since, skip=self.states.was_refused)
+        skip = self.states.is_passed_by
+        return self._calls.first_undelivered(session_key, since=since, skip=skip)
+
+    def _pass_next(self, call: Call) -> None:
+        """The session has the outcome: let the next one follow, before this is recorded.
+
+        After a crash both may be sent again, in the same order; the host drops what it knows.
+        """
+        session_key = call.caller.session_key
+        self.states.advance(call, OutcomeEvent.ACCEPTED_BY_HOST)
+        if session_key is not None and self._calls.has_other_undelivered(call, session_key):
+            self._wake_next(session_key)
 
     def _wake_next(self, session_key: SessionKey) -> None:
-        # Only the first: it wakes the next one when it has left the queue in turn.
+        # Only the first: it wakes the next one in turn. And only one whose attempt found another
+        # before it: any other has an attempt of its own under way, or waits for its next one.
         first = self._first_undelivered(session_key)
-        if first is not None:
+        if first is not None and self.states.take_behind(first):
             self._wake(first.task_id)
 
     # ---------------------------------------------------------------- receipts

@@ -4,11 +4,11 @@ The stored `Call` is the truth, and `OutcomeStates` adds what only this process 
 
 - A stored call is PENDING, OFFERED, QUEUED, PROCESSING or DONE (`stored_state`). After a crash
   every delivery continues from there.
-- WRITTEN, CLAIMED and SENDING exist in memory only and refine a stored state (`_REFINES`). An
-  entry that does not refine the stored state is stale, because another replica was faster, and is
-  ignored.
-- Only SENDING talks to the caller's host, and only the end of the attempt leaves SENDING. So an
-  outcome is either sent, or handed to a caller that waits or polls, never both.
+- WRITTEN, CLAIMED, SENDING and ACCEPTED exist in memory only and refine a stored state
+  (`_REFINES`). An entry that does not refine the stored state is stale, because another replica was
+  faster, and is ignored.
+- Only SENDING talks to the caller's host, and only the end of the attempt leaves SENDING and
+  ACCEPTED. So an outcome is either sent, or handed to a caller that waits or polls, never both.
 - A durable step is committed first and taken here afterwards (`OutcomeDelivery`). A crash between
   the two repeats the step; the caller's host recognises a repeated message by its id.
 - The exception is an answer that came in time: it settles the call in the repository's cache, and
@@ -129,6 +129,7 @@ class OutcomeState(Enum):
     CLAIMED     an `agent_poll` reports it, which is not recorded yet
     QUEUED      waits to be sent to the caller's session or webhook
     SENDING     an attempt to send it is under way
+    ACCEPTED    the caller's host has it, which is not recorded yet
     PROCESSING  the caller's host has it; the caller's agent has not finished its turn about it
     DONE        the caller has it, or it is never delivered
     """
@@ -139,6 +140,7 @@ class OutcomeState(Enum):
     CLAIMED = "claimed"
     QUEUED = "queued"
     SENDING = "sending"
+    ACCEPTED = "accepted"
     PROCESSING = "processing"
     DONE = "done"
 
@@ -160,6 +162,7 @@ class OutcomeEvent(Enum):
     ATTEMPT_STARTED = "attempt-started"
     ATTEMPT_FAILED = "attempt-failed"
     ACCEPTED_BY_HOST = "accepted-by-host"
+    ACCEPTANCE_RECORDED = "acceptance-recorded"
     ACCEPTED_BY_WEBHOOK = "accepted-by-webhook"
     SESSION_GONE = "session-gone"
     PROCESSED = "processed"
@@ -191,7 +194,9 @@ TRANSITIONS: Mapping[tuple[OutcomeState, OutcomeEvent], OutcomeState] = {
     # The outcome is sent.
     (_S.QUEUED, _E.ATTEMPT_STARTED): _S.SENDING,
     (_S.SENDING, _E.ATTEMPT_FAILED): _S.QUEUED,
-    (_S.SENDING, _E.ACCEPTED_BY_HOST): _S.PROCESSING,
+    (_S.SENDING, _E.ACCEPTED_BY_HOST): _S.ACCEPTED,
+    (_S.ACCEPTED, _E.ATTEMPT_FAILED): _S.QUEUED,
+    (_S.ACCEPTED, _E.ACCEPTANCE_RECORDED): _S.PROCESSING,
     (_S.SENDING, _E.ACCEPTED_BY_WEBHOOK): _S.DONE,
     (_S.SENDING, _E.SESSION_GONE): _S.DONE,
     # The caller's agent works on it, or its host restarted and lost it.
@@ -206,7 +211,10 @@ _REFINES: Mapping[OutcomeState, Set[OutcomeState]] = {
     _S.WRITTEN: {_S.OFFERED},
     _S.CLAIMED: {_S.PENDING, _S.OFFERED, _S.QUEUED},
     _S.SENDING: {_S.QUEUED},
+    _S.ACCEPTED: {_S.QUEUED},
 }
+
+_ATTEMPTING = (_S.SENDING, _S.ACCEPTED)
 
 
 def stored_state(call: Call) -> OutcomeState:
@@ -222,13 +230,22 @@ def stored_state(call: Call) -> OutcomeState:
 
 
 class _Entry:
-    __slots__ = ("before_claim", "is_unsent", "session_key", "state", "waiter", "was_refused")
+    __slots__ = (
+        "before_claim",
+        "is_behind",
+        "is_unsent",
+        "session_key",
+        "state",
+        "waiter",
+        "was_refused",
+    )
 
     def __init__(self, state: OutcomeState, session_key: SessionKey | None) -> None:
         self.state = state
         self.session_key = session_key
         self.before_claim = state
         self.is_unsent = False
+        self.is_behind = False
         self.was_refused = False
         self.waiter: WaitingCaller | None = None
 
@@ -270,7 +287,7 @@ class OutcomeStates:
         if entry is None:
             entry = self._entries[call.id] = _Entry(state, session_key)
         entry.state = state
-        is_sending = state is _S.SENDING and call.route is OutcomeRoute.SESSION
+        is_sending = state in _ATTEMPTING and call.route is OutcomeRoute.SESSION
         # From before the message is sent: the session's agent may call others at once.
         if (is_sending or state is _S.PROCESSING) and session_key is not None:
             self.in_sessions.setdefault(session_key, set()).add(call.id)
@@ -365,11 +382,28 @@ class OutcomeStates:
     def end_attempt(self, call: Call, *, was_refused: bool = False) -> None:
         """The attempt failed, if it still runs; later outcomes may overtake a refused one."""
         entry = self._entries.get(call.id)
-        if entry is not None and entry.state is _S.SENDING:
+        if entry is not None and entry.state in _ATTEMPTING:
             entry.was_refused |= was_refused
-            self.enter(call, TRANSITIONS[_S.SENDING, _E.ATTEMPT_FAILED])
+            self.enter(call, TRANSITIONS[entry.state, _E.ATTEMPT_FAILED])
 
-    def was_refused(self, call: Call) -> bool:
-        """True when the host refused this outcome before, so that others need not wait for it."""
+    # ---------------------------------------------------------------- order within a session
+
+    def is_passed_by(self, call: Call) -> bool:
+        """True when later outcomes of its session need not wait: the host has it, or refused it."""
         entry = self._entries.get(call.id)
-        return entry is not None and entry.was_refused
+        return entry is not None and (entry.was_refused or entry.state is _S.ACCEPTED)
+
+    def mark_behind(self, call: Call) -> None:
+        """Its attempt ended because an earlier outcome has to reach the session first."""
+        entry = self._entries.get(call.id)
+        if entry is None:
+            entry = self._entries[call.id] = _Entry(_S.QUEUED, call.caller.session_key)
+        entry.is_behind = True
+
+    def take_behind(self, call: Call) -> bool:
+        """True, once, when the outcome has to be woken because none is before it any more."""
+        entry = self._entries.get(call.id)
+        if entry is None or not entry.is_behind:
+            return False
+        entry.is_behind = False
+        return True
