@@ -7,7 +7,8 @@ from tests.engine.conftest import OpenHarness
 from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent
 from tests.engine.harness import ALICE, BOB, Harness, read_all, yield_to_others
 
-from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
+from openclaw_a2a.engine.outbox.wakeups import QuietFeed, WakeupRegistry
+from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, EventFeed
 from openclaw_a2a.engine.tasks.queries import Subscription
@@ -236,7 +237,7 @@ async def test_task_of_another_caller_cannot_be_subscribed_to(
 
 
 async def test_feed_reports_events_that_left_its_window() -> None:
-    feed = EventFeed(10)
+    feed = EventFeed(10, WakeupRegistry().quiet_feeds)
     assert feed.since(10) == []
     assert feed.since(9) is None
     entries = tuple(Entry(number, b"") for number in range(11, 11 + 4 * PAGE_SIZE))
@@ -249,8 +250,28 @@ async def test_feed_reports_events_that_left_its_window() -> None:
     assert feed.since(last + 5) == []
 
 
+async def test_feed_that_is_quiet_for_a_while_keeps_no_events_in_memory() -> None:
+    dropped = asyncio.Event()
+
+    def drop(feed: QuietFeed) -> None:
+        feed.drop_window()
+        dropped.set()
+
+    feed = EventFeed(0, TimeoutQueue("quiet feeds", 0.01, drop, Supervisor()))
+    first, second = Entry(1, b""), Entry(2, b"")
+    feed.publish((first,))
+    assert feed.since(0) == [first]
+    async with asyncio.timeout(60):
+        await dropped.wait()
+    assert feed.since(0) is None
+    assert feed.since(1) == []
+    feed.publish((second,))
+    assert feed.since(0) is None, "the first one is in the store only"
+    assert feed.since(1) == [second]
+
+
 async def test_closed_feed_wakes_every_reader(harness: Harness) -> None:
-    feed = EventFeed(0)
+    feed = EventFeed(0, WakeupRegistry().quiet_feeds)
     follower = Subscription(
         harness.store, None, TaskId("none"), cursor=0, feed=feed, wakeups=WakeupRegistry()
     )

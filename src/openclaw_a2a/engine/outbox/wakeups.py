@@ -7,7 +7,7 @@ task that no run works on, which therefore has no feed; and observers of all tas
 import asyncio
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 from openclaw_a2a.model.delivery import Delivery
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from openclaw_a2a.engine.tasks.active_task import ActiveTask
 
 
+_QUIET_S = 1.0
 _MAX_ENDED = 1024
 _MAX_ENDED_BYTES = 65_536  # of one; what is larger is read from the store
 
@@ -37,6 +38,14 @@ class Urgency(Enum):
     HIGH = "high"
 
 
+class QuietFeed(Protocol):
+    """The events of a task that are in memory for its readers."""
+
+    def drop_window(self) -> None:
+        """Keep them in the store only: nothing was published for a while."""
+        ...
+
+
 class WakeupRegistry:
     """Tracks which tasks have durable subscribers, and readers that wait for their next commit.
 
@@ -47,6 +56,10 @@ class WakeupRegistry:
     def __init__(self, supervisor: Supervisor | None = None) -> None:
         self._supervisor = supervisor or Supervisor("wakeups")
         self._timeouts: dict[float, TimeoutQueue[asyncio.Future[None]]] = {}
+        self.quiet_feeds: TimeoutQueue[QuietFeed] = TimeoutQueue(
+            "quiet feeds", _QUIET_S, lambda feed: feed.drop_window(), self._supervisor
+        )
+        """Feeds with events in memory; each is started again when it publishes some."""
         self.subscribed: set[TaskId] = set()
         self.wants_every_event: set[TaskId] = set()
         """The other subscribed tasks only need pauses and the terminal state."""

@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-class Promise(Generic[Value]):
+class Promise(msgspec.Struct, Generic[Value], eq=False):
     """A value that is set once and awaited by any number of waiters.
 
     Unlike a future that is awaited by several, a waiter that is cancelled cancels only itself.
     """
 
-    # Of the class until they change: many promises are never awaited.
-    is_set = False
+    # A struct: it takes less memory, and each active task has several.
+    is_set: bool = False
     _value: Value | None = None
     _waiters: tuple[asyncio.Future[Value], ...] = ()
 

@@ -17,8 +17,9 @@ from datetime import datetime
 
 import msgspec
 
-from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
+from openclaw_a2a.engine.outbox.wakeups import QuietFeed, WakeupRegistry
 from openclaw_a2a.engine.scheduling.fair_queue import Pacer
+from openclaw_a2a.engine.supervisor import TimeoutQueue
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AgentFailed,
@@ -67,8 +68,6 @@ _FIRST_SNAPSHOT = 64
 
 # A snapshot over this size is not stored when a task with few events has ended or paused.
 _LARGE_SNAPSHOT = 256 * 1024
-
-_CLOSED_WINDOW_S = 1.0
 
 _REASON_CHARS = 300  # of the text of a failure, in the log
 _STATE_NAMES = {state: state.name.lower() for state in TaskState}
@@ -217,9 +216,11 @@ UNLIMITED = JournalLimits()
 class EventFeed:
     """The recent committed events of one active task, and the readers that wait for the next."""
 
-    __slots__ = ("_window", "failure", "is_closed", "sequence", "waiters")
+    __slots__ = ("_quiet_feeds", "_window", "failure", "is_closed", "sequence", "waiters")
 
-    def __init__(self, sequence: int) -> None:
+    def __init__(self, sequence: int, quiet_feeds: "TimeoutQueue[QuietFeed]") -> None:
+        """`quiet_feeds` calls `drop_window` when nothing was published for a while."""
+        self._quiet_feeds = quiet_feeds
         self.sequence = sequence
         """The last committed sequence number."""
         self.is_closed = False
@@ -239,8 +240,17 @@ class EventFeed:
         if len(self._window) > 2 * PAGE_SIZE:
             del self._window[:-PAGE_SIZE]
         self.sequence = entries[-1].sequence
+        self._quiet_feeds.start(self)
         if self.waiters:
             self._wake()
+
+    def drop_window(self) -> None:
+        """Keep nothing in memory until more is published.
+
+        Those that read have the last events at once. A reader whose client does not read would
+        keep all of them here; it finds them in the store.
+        """
+        self._window.clear()
 
     def close(self, failure: StoreUnavailable | None = None) -> None:
         """No more events will come through this feed; `failure` says why there is no last one."""
@@ -248,9 +258,6 @@ class EventFeed:
         self.failure = failure
         if self.waiters:
             self._wake()
-        # Those that read have the last events at once. A reader whose client does not would keep
-        # all of them in memory; it finds them in the store.
-        asyncio.get_running_loop().call_later(_CLOSED_WINDOW_S, self._window.clear)
 
     def since(self, cursor: int) -> list[Entry] | None:
         """The events after the cursor; None when some of them have left the window."""
@@ -373,7 +380,7 @@ class Journal:
         Created on first use: most tasks have no subscriber.
         """
         if self._feed is None:
-            self._feed = EventFeed(self.committed_sequence)
+            self._feed = EventFeed(self.committed_sequence, self._wakeups.quiet_feeds)
             if self._is_feed_closed:
                 self._feed.close(self._feed_failure)
         return self._feed
