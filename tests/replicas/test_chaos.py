@@ -36,6 +36,8 @@ LEASE_S = 3.0
 """Short, so that take-overs are seen. On a busy machine some have no other cause: see `LOST`."""
 QUIET_LEASE_S = 30.0
 SETTLE_S = 600.0
+BROKEN_SETTLE_S = 90.0
+"""What a gateway that is broken on purpose has lost never comes: this is waited for in vain."""
 LATE_S = 10.0
 """Far longer than a notification takes on a busy machine, far shorter than a rare poll."""
 
@@ -56,8 +58,10 @@ class Chaos:
         tasks: int,
         seed: str,
         kinds: Sequence[FaultKind] = INJECTED,
+        settle_s: float = SETTLE_S,
     ) -> None:
         self.cluster = cluster
+        self.settle_s = settle_s
         self.history = History(lease_s=cluster.lease_s)
         self.progress = Progress(tasks)
         self.faults = FaultInjector(cluster, self.history, seed, kinds)
@@ -87,7 +91,7 @@ class Chaos:
         async def is_delivered() -> bool:
             return self.cluster.host.counts.keys() >= accepted
 
-        await repeat_until(is_delivered, deadline_s=SETTLE_S)
+        await repeat_until(is_delivered, deadline_s=self.settle_s)
         host = self.cluster.host
         for message, at in zip(host.history, host.times, strict=True):
             self.history.delivered.append(Delivered(message["correlationId"], message, at))
@@ -131,8 +135,8 @@ async def started_chaos(
     """A cluster with its clients. When the block fails, everything that was seen is written down
     beside the logs of the gateways.
 
-    Options: `tasks`, `kinds` of faults; of the cluster `variants`, `lease_s` and `plans`. An
-    `attempt` after the first one has a seed of its own.
+    Options: `tasks`, `kinds` of faults, `settle_s`; of the cluster `variants`, `lease_s` and
+    `plans`. An `attempt` after the first one has a seed of its own.
     """
     seed = config.getoption("--seed") or secrets.token_hex(4)
     if attempt := options.pop("attempt", 0):
@@ -241,6 +245,7 @@ async def test_the_checker_notices_a_gateway_that_is_broken_on_purpose(
             variants=variant,
             lease_s=lease_s,
             kinds=(FaultKind.PAUSE,),
+            settle_s=BROKEN_SETTLE_S,
             attempt=attempt,
         ) as chaos:
             chaos.history.most_delay_s = LATE_S
