@@ -36,7 +36,7 @@ LEASE_S = 3.0
 """Short, so that take-overs are seen. On a busy machine some have no other cause: see `LOST`."""
 QUIET_LEASE_S = 30.0
 SETTLE_S = 600.0
-BROKEN_SETTLE_S = 90.0
+BROKEN_SETTLE_S = 30.0
 """What a gateway that is broken on purpose has lost never comes: this is waited for in vain."""
 LATE_S = 10.0
 """Far longer than a notification takes on a busy machine, far shorter than a rare poll."""
