@@ -14,7 +14,7 @@ import msgspec
 from openclaw_a2a.engine.scheduling.fair_queue import Pacer
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.model.records import Entry, StoredTask
+from openclaw_a2a.model.records import Entry, StoredTask, TaskHead
 from openclaw_a2a.model.task import is_active, is_terminal
 from openclaw_a2a.ports import ALL_TASKS, RecentHead, StatusQuery, TaskFilter, TaskPage, TaskQuery
 from openclaw_a2a.store.columns import CODE_OF, HEAD_COLUMNS, STATE_OF
@@ -218,10 +218,11 @@ class SqliteTaskLists(SqliteTaskReader):
                     if is_full or len(tasks) == query.limit:
                         return TaskPage(tuple(tasks), True, all_tasks, frozenset(large))
                     with suppress(CorruptRecord):
-                        stored = self._stored(row, query.large_bytes)
+                        head = self._head(row)
+                        stored = self._stored(row, head, query.large_bytes)
                         if stored is None:
-                            stored = StoredTask(self._head(row), b"")
-                            large.add(stored.head.id)
+                            stored = StoredTask(head, b"")
+                            large.add(head.id)
                         tasks.append(stored)
                         size += len(tasks[-1].snapshot)
                         size += sum([len(entry.body) for entry in tasks[-1].entries])
@@ -231,13 +232,13 @@ class SqliteTaskLists(SqliteTaskReader):
                     return TaskPage(tuple(tasks), False, all_tasks, frozenset(large))
                 values["before"], values["before_id"] = rows[-1][6], rows[-1][1]
 
-    def _stored(self, row: Row, most_bytes: int | None) -> StoredTask | None:
+    def _stored(self, row: Row, head: TaskHead, most_bytes: int | None) -> StoredTask | None:
         """The task; None if it may be larger. Raises CorruptRecord if any of it is damaged."""
         if most_bytes is None:
-            snapshot, pages = self._read_content(row, self._restore)
-            return StoredTask(self._head(row), snapshot, tuple(chain.from_iterable(pages)))
+            snapshot, pages = self._read_content(row, head, self._restore)
+            return StoredTask(head, snapshot, tuple(chain.from_iterable(pages)))
         try:
-            snapshot, pages = self._read_content(row, _refuse_contents)
+            snapshot, pages = self._read_content(row, head, _refuse_contents)
             size, entries = len(snapshot), list[Entry]()
             for page in pages:
                 entries += page
@@ -246,7 +247,7 @@ class SqliteTaskLists(SqliteTaskReader):
                     return None
         except _HasContents:
             return None
-        return StoredTask(self._head(row), snapshot, tuple(entries)) if size <= most_bytes else None
+        return StoredTask(head, snapshot, tuple(entries)) if size <= most_bytes else None
 
 
 class _HasContents(Exception):

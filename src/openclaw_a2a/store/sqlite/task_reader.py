@@ -117,7 +117,8 @@ class SqliteTaskReader(DatabasePart):
     async def _read_stored(self, row: Row, restore: _Restore) -> StoredTask | None:
         entries: list[Entry] = []
         pacer = Pacer()
-        snapshot, pages = self._read_content(row, restore)
+        head = self._head(row)
+        snapshot, pages = self._read_content(row, head, restore)
         try:
             for page in pages:
                 entries += page
@@ -128,7 +129,7 @@ class SqliteTaskReader(DatabasePart):
             if self._database.fetch_one(_HAS_TASK, (row[0],)) is None:
                 return None
             raise
-        return StoredTask(self._head(row), snapshot, tuple(entries))
+        return StoredTask(head, snapshot, tuple(entries))
 
     async def _read_slices(self, task_id: TaskId, digest: bytes) -> tuple[bytes, ...] | None:
         """A content in slices; None when its task was deleted meanwhile."""
@@ -201,12 +202,13 @@ class SqliteTaskReader(DatabasePart):
         check_same_body(row[3], body_hash, message_id)
         return Duplicate(*row[:3])
 
-    def _read_content(self, row: Row, restore: _Restore) -> tuple[bytes, Iterator[list[Entry]]]:
+    def _read_content(
+        self, row: Row, head: TaskHead, restore: _Restore
+    ) -> tuple[bytes, Iterator[list[Entry]]]:
         """The snapshot of a task, and the events after it as they are read, not many at once.
 
         Raises, also while they are read: CorruptRecord if any of it is damaged.
         """
-        head = self._head(row)
         snapshot = row[11]
         try:
             if snapshot is None:

@@ -55,7 +55,8 @@ def to_microseconds(time: datetime) -> int:
 
 def from_microseconds(count: int) -> datetime:
     """The time of a column value."""
-    return _EPOCH + timedelta(microseconds=count)
+    # In two parts, which is faster: one large number is split by slow arithmetic.
+    return _EPOCH + timedelta(0, count // 1_000_000, count % 1_000_000)
 
 
 # The time of the lease is of earlier versions: runs belong to their owner as long as it lives.
