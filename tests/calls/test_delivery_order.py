@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,6 +23,7 @@ from tests.store.flat_store import FlatStore
 
 from openclaw_a2a.calls.repository import MAX_SETTLED, CallRepository
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
+from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
 from openclaw_a2a.ports import (
     DeliveryFailed,
@@ -132,19 +135,44 @@ async def test_an_outcome_that_was_being_sent_is_still_the_first_after_a_restart
 
 
 class HeldRecords(FlatStore):
-    """A store that makes no update of a record while `gate` is closed."""
+    """A store that makes no update of a record while `gate` is closed, and refuses all if full."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.gate = asyncio.Event()
         self.gate.set()
+        self.is_full = False
 
     def update_record(self, record: Record) -> Awaitable[bool]:
         return asyncio.ensure_future(self._update(record))
 
     async def _update(self, record: Record) -> bool:
         await self.gate.wait()
+        if self.is_full:
+            raise StoreUnavailable("the disk is full")
         return await self.inner.records.update_record(record)
+
+
+@pytest.fixture
+async def full_gateway(tmp_path: Path) -> AsyncIterator[tuple[CallGateway, Picky, Any]]:
+    """A gateway with five outcomes for a session whose host thinks about the first one.
+
+    With its host, and its store, which does not answer yet and will refuse everything.
+    """
+    store: Any = HeldRecords(create_store("memory", path=None))
+    async with call_gateway_in(tmp_path) as gateway:
+        host = gateway.host = Picky()
+        gateway.agents = {name: ScriptedAgent(host, name) for name in gateway.agents}
+        host.thought = asyncio.Event()
+        await gateway.open(store=store)
+        await answered(gateway, *range(5))
+        store.gate.clear()
+        store.is_full = True
+        yield gateway, host, store
+
+
+def attempted(host: SessionHost) -> Counter[int]:
+    return Counter(json.loads(message.text)["output"] for message in host.attempts)
 
 
 @pytest.mark.requirement("calls.routing.order")
@@ -163,6 +191,39 @@ async def test_an_outcome_follows_the_one_before_when_the_host_has_that_and_not_
         for call in (await gateway.operator_client().get("/operator/calls")).json["calls"]:
             await gateway.poll("a", call, lambda polled: "seen" in polled["times"])
         assert len(gateway.host.attempts) == 5, "each is sent once"
+
+
+async def test_a_store_that_fails_has_one_outcome_of_a_session_sent_again_and_not_all(
+    full_gateway: tuple[CallGateway, Picky, Any],
+) -> None:
+    gateway, host, store = full_gateway
+    assert host.thought is not None
+    host.thought.set()
+    await host.wait_messages(A, 5)
+    store.gate.set()
+    await host.wait_until(lambda: attempted(host)[0] >= 4)
+    assert {attempted(host)[output] for output in range(1, 5)} == {1}
+    store.is_full = False
+    for call in (await gateway.operator_client().get("/operator/calls")).json["calls"]:
+        await gateway.poll("a", call, lambda polled: "seen" in polled["times"])
+    assert outputs(host.messages(A)) == list(range(5))
+
+
+async def test_an_outcome_that_a_host_has_refused_waits_for_no_other(
+    full_gateway: tuple[CallGateway, Picky, Any],
+) -> None:
+    _, host, store = full_gateway
+    assert host.thought is not None
+    host.unwanted = {1}
+    host.thought.set()
+    await host.wait_until(lambda: attempted(host)[1] == 1)
+    host.thought.clear()
+    store.gate.set()  # now the acceptance of the first one fails, and it is sent again
+    host.unwanted = set()
+    await host.wait_until(lambda: 1 in outputs(host.messages(A)))
+    assert not host.thought.is_set(), "the host thinks about the first one"
+    store.is_full = False
+    host.thought.set()
 
 
 async def test_an_outcome_that_a_host_refuses_holds_up_no_others(

@@ -118,6 +118,7 @@ async def test_error_inside_a_stream_is_an_error_event(
     assert "secret" not in str(frame.json)
 
 
+@pytest.mark.requirement("wire.stream.task-first")
 async def test_the_stream_of_an_agent_that_answers_at_once_reads_no_event_back(
     serve: Serve,
 ) -> None:

@@ -180,6 +180,32 @@ async def test_what_is_not_taken_out_in_time_expires_in_the_order_of_the_starts(
     assert timeouts.pending == {}
 
 
+async def test_what_another_one_ends_or_begins_again_does_not_expire_with_it() -> None:
+    clock = asyncio.get_running_loop().time
+    expired: list[str] = []
+    begun_again = 0.0
+    is_over = asyncio.Event()
+
+    def expire(name: str) -> None:
+        nonlocal begun_again
+        expired.append(name)
+        if name == "first":
+            begun_again = clock()
+            timeouts.pending.pop("second")
+            timeouts.start("third")
+        else:
+            assert clock() >= begun_again + timeouts.seconds
+            is_over.set()
+
+    timeouts = TimeoutQueue("office", 0.01, expire, Supervisor())
+    for name in ("first", "second", "third"):
+        timeouts.start(name)
+    async with asyncio.timeout(240):
+        await is_over.wait()
+    assert expired == ["first", "third"]
+    assert timeouts.pending == {}
+
+
 async def test_one_timeout_that_fails_keeps_none_of_the_others() -> None:
     expired: list[str] = []
     has_last = asyncio.Event()

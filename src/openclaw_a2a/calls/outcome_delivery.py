@@ -57,7 +57,7 @@ log = get_logger(__name__)
 SOURCE_TOOL = "agent_call"
 _CLAIM_RECHECK = timedelta(milliseconds=20)
 _ORDER_RECHECK = timedelta(minutes=1)
-"""An outcome behind another is woken when that one is delivered; this is the fallback."""
+"""An outcome behind another is woken when the host has that one; this is the fallback."""
 _ORDER_LIMIT = timedelta(days=1)
 """An outcome that is undelivered for this long no longer holds up later ones."""
 _WRITE_TIMEOUT = timedelta(seconds=30)
@@ -530,6 +530,9 @@ class OutcomeDelivery:
         if call.route is not OutcomeRoute.SESSION or session_key is None:
             return False
         if not self._calls.has_other_undelivered(call, session_key):
+            return False
+        # What others need not wait for would be woken by none of them.
+        if self.states.is_passed_by(call):
             return False
         # Not `first is call`: two outcomes that were settled at the same instant may go together.
         first = self._first_undelivered(session_key)

@@ -233,6 +233,7 @@ class _Entry:
     __slots__ = (
         "before_claim",
         "is_behind",
+        "is_unrecorded",
         "is_unsent",
         "session_key",
         "state",
@@ -246,6 +247,7 @@ class _Entry:
         self.before_claim = state
         self.is_unsent = False
         self.is_behind = False
+        self.is_unrecorded = False
         self.was_refused = False
         self.waiter: WaitingCaller | None = None
 
@@ -384,14 +386,21 @@ class OutcomeStates:
         entry = self._entries.get(call.id)
         if entry is not None and entry.state in _ATTEMPTING:
             entry.was_refused |= was_refused
+            entry.is_unrecorded |= entry.state is _S.ACCEPTED
             self.enter(call, TRANSITIONS[entry.state, _E.ATTEMPT_FAILED])
 
     # ---------------------------------------------------------------- order within a session
 
     def is_passed_by(self, call: Call) -> bool:
-        """True when later outcomes of its session need not wait: the host has it, or refused it."""
+        """True when later outcomes of its session need not wait: the host has it, or refused it.
+
+        When the host had it before and that could not be recorded, they wait until it is: a store
+        that fails must not have all of them sent again and again.
+        """
         entry = self._entries.get(call.id)
-        return entry is not None and (entry.was_refused or entry.state is _S.ACCEPTED)
+        if entry is None:
+            return False
+        return entry.was_refused or (entry.state is _S.ACCEPTED and not entry.is_unrecorded)
 
     def mark_behind(self, call: Call) -> None:
         """Its attempt ended because an earlier outcome has to reach the session first."""

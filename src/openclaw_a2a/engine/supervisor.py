@@ -7,6 +7,7 @@ that is short, frequent and never waits uses a timer instead of a task.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -204,12 +205,17 @@ class TimeoutQueue(Generic[T]):
             self._timer.start(self.seconds)
 
     def _expire_due(self) -> float | None:
-        now = asyncio.get_running_loop().time()
-        while self.pending:
-            one, due = next(iter(self.pending.items()))
-            if due > now:
-                return due
-            # Before the call: a failing item is not repeated, and does not block those after it.
-            del self.pending[one]
-            self._expire(one)
-        return None
+        now, pending, due = asyncio.get_running_loop().time(), self.pending, list[T]()
+        # First all that are due: the first key of a dict, asked for after each deletion, takes time
+        # in proportion to the keys deleted before it.
+        for one, at in pending.items():
+            if at > now:
+                break
+            due.append(one)
+        for one in due:
+            # An item before it may have ended it, or begun it again.
+            if pending.get(one, math.inf) <= now:
+                # Before the call: a failing item is not repeated, and does not block later ones.
+                del pending[one]
+                self._expire(one)
+        return next(iter(pending.values()), None)

@@ -200,7 +200,8 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
                 stored = await queries.get_task(engine, call.scope, task_id)
                 task, sequence, head = queries.task_json(stored), stored.head.sequence, stored.head
             first = v1.wrap_task(v1.trim_task(task, history_length=request.history_length))
-        subscription = queries.subscribe_from(engine, call.scope, task_id, sequence, head, feed)
+        own_feed = None if is_duplicate else feed
+        subscription = queries.subscribe_from(engine, call.scope, task_id, sequence, head, own_feed)
         return EventStream(first, sequence, subscription)
 
     return wait_first_event()
