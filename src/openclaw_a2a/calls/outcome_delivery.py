@@ -8,7 +8,8 @@ changes anything in memory, except one: that the callee's end settles the call. 
 the task, which is durable, so it is stored together with the next step, or when the attempt ends.
 The next process decides the same from the task, or finds the outcome undelivered and sends it
 again, or finds it delivered and asks the caller's host whether it was processed. A message that is
-sent twice has the same id, by which the host drops the second one.
+sent twice has the same id, by which the host drops the second one. So the next outcome of a session
+may follow as soon as the host has the one before, while that is being stored.
 
 Where several replicas share the store, the one that owns a call's delivery drives the call, and
 what was left by a process that ended is left by a replica that died (`take_over`). The others only
@@ -546,7 +547,7 @@ class OutcomeDelivery:
     def _pass_next(self, call: Call) -> None:
         """The session has the outcome: let the next one follow, before this is recorded.
 
-        After a crash both may be sent again, in the same order; the host drops what it knows.
+        What a crash leaves unrecorded is sent again; the host drops what it knows.
         """
         session_key = call.caller.session_key
         self.states.advance(call, OutcomeEvent.ACCEPTED_BY_HOST)

@@ -215,6 +215,7 @@ _REFINES: Mapping[OutcomeState, Set[OutcomeState]] = {
 }
 
 _ATTEMPTING = (_S.SENDING, _S.ACCEPTED)
+"""The states that the end of an attempt leaves."""
 
 
 def stored_state(call: Call) -> OutcomeState:
@@ -247,7 +248,9 @@ class _Entry:
         self.before_claim = state
         self.is_unsent = False
         self.is_behind = False
+        """True when its last attempt ended because another outcome has to go first."""
         self.is_unrecorded = False
+        """True when the host had it before, and the store could not take that."""
         self.was_refused = False
         self.waiter: WaitingCaller | None = None
 
