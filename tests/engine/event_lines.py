@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.transcript.assistant_message import PublishedOutput, published_output
 from openclaw_a2a.model.ids import ContextId, TaskId
 from openclaw_a2a.model.message import Role

@@ -12,7 +12,7 @@ from functools import cached_property
 import msgspec
 
 from openclaw_a2a.engine.tasks.active_task import ActiveTask
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.transcript.task_text import (
     find_json_objects,
     last_agent_text,

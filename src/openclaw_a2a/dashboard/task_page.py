@@ -34,7 +34,7 @@ from openclaw_a2a.dashboard.task_timeline import (
 from openclaw_a2a.engine.approvals import ApprovalCache, WaitingApproval
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader, DeliveryView
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.queries import find_any_task, get_task
 from openclaw_a2a.engine.transcript.task_text import parts_text, status_text
 from openclaw_a2a.model.call import Call

@@ -24,7 +24,8 @@ from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
 from openclaw_a2a.engine.sessions import SessionRecoveries, SessionTasks
 from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 from openclaw_a2a.engine.tasks.active_task import ActiveTask
-from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal, JournalLimits, TaskProjection
+from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal, JournalLimits
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.run_state import RunSignal
 from openclaw_a2a.engine.transcript.assistant_message import OutputModes

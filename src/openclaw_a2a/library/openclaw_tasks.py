@@ -10,7 +10,7 @@ from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, Delive
 from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.engine.tasks.active_task import DirectAnswer
 from openclaw_a2a.engine.tasks.cancel import cancel_task
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.results import wait_created
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
 from openclaw_a2a.engine.transcript.transcript import Transcript

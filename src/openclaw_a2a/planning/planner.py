@@ -8,7 +8,7 @@ import msgspec
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.active_task import TaskCreated
 from openclaw_a2a.engine.tasks.cancel import cancel_task
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.results import wait_created
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit
 from openclaw_a2a.engine.transcript.task_text import find_json_objects, last_agent_text, status_text

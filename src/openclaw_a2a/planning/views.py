@@ -6,7 +6,7 @@ from typing import cast
 import msgspec
 from msgspec import to_builtins
 
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.transcript.task_text import last_agent_text, status_text
 from openclaw_a2a.model.ids import JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct

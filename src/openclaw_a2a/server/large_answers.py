@@ -13,7 +13,7 @@ import msgspec
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore, Pacer
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.http.asgi import ClientDisconnected, HttpRequest
 from openclaw_a2a.model.errors import Overloaded, TaskNotFound
 from openclaw_a2a.model.ids import PeerName

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from openclaw_a2a.engine.tasks import queries
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
 from openclaw_a2a.model.ids import TaskId

@@ -13,7 +13,7 @@ from tests.engine.harness import ALICE, yield_to_others
 from tests.engine.test_engine_machine import PLACES, EngineMachine, WatchedAgent, one_of
 
 from openclaw_a2a.engine.background_replies import BackgroundListener
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.model.agent_event import (
     BackgroundEvent,
     BackgroundReply,

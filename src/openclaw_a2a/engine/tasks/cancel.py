@@ -6,7 +6,7 @@ from collections.abc import Callable
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.engine_state import INTERRUPTING
 from openclaw_a2a.engine.tasks.active_task import ActiveTask, Rejected
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.queries import check_not_abandoned, get_task, measure_task, task_json
 from openclaw_a2a.engine.transcript.task_text import status_text
 from openclaw_a2a.engine.transcript.transcript import CANCELED

@@ -15,7 +15,7 @@ from openclaw_a2a.engine.audit_log import acting
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.sessions import SessionHold
 from openclaw_a2a.engine.tasks.active_task import Rejected
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, continue_task, hash_message, list_held
 from openclaw_a2a.engine.tasks.submit_policy import PairedPeers
 from openclaw_a2a.engine.tasks.turn_builder import usable_text

@@ -13,7 +13,8 @@ import msgspec
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.engine_state import INTERRUPTING
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry, wake
-from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, EventFeed, TaskProjection
+from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, EventFeed
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.model.errors import InvalidParams, Problem, StoreUnavailable, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry, StoredTask, TaskHead, encode_json

@@ -12,7 +12,7 @@ from openclaw_a2a.engine.tasks.active_task import (
     TaskFinished,
     decode_answer,
 )
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.queries import get_task
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import already_answered, check_continuation

@@ -36,7 +36,8 @@ from openclaw_a2a.engine.tasks.active_task import (
     encode_answer,
     encode_rejection,
 )
-from openclaw_a2a.engine.tasks.journal import UNLIMITED, UNWRITABLE, TaskProjection
+from openclaw_a2a.engine.tasks.journal import UNLIMITED, UNWRITABLE
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.run_state import (
     CANCELLING,
     INTERRUPTIBLE,

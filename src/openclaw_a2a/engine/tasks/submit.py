@@ -22,7 +22,7 @@ from openclaw_a2a.engine.tasks.active_task import (
     ActiveTask,
     DuplicateRun,
 )
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.transcript.assistant_message import output_modes
 from openclaw_a2a.log import get_logger

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, TaskProjection
+from openclaw_a2a.engine.tasks.journal import PAGE_SIZE
+from openclaw_a2a.engine.tasks.projection import TaskProjection
 from openclaw_a2a.engine.tasks.queries import task_json
 from openclaw_a2a.http.asgi import A2A_JSON, JSON
 from openclaw_a2a.model.delivery import Delivery, PushConfig
