@@ -187,7 +187,7 @@ class Engine:
         self.supervisor = Supervisor("engine")
         """The jobs and loops of this engine. Runs are not among them: they are not just cancelled
         when the engine stops."""
-        self.wakeups = WakeupRegistry(self.supervisor)
+        self.wakeups = WakeupRegistry(self.supervisor, has_replicas=store.replicas is not None)
         # Not a child of `supervisor`: `stop` gives runs time to end between the two stops.
         self._run_supervisor = Supervisor("runs")
         self.run_timeouts: TimeoutQueue[ActiveRun] = TimeoutQueue(

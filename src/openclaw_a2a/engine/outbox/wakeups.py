@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from openclaw_a2a.engine.tasks.active_task import ActiveTask
 
 
+UNREAD_S = 0.05
+"""How long events of a task that nobody follows wait for more events before they are committed."""
+
 _QUIET_S = 1.0
 _MAX_ENDED = 1024
 _MAX_ENDED_BYTES = 65_536  # of one; what is larger is read from the store
@@ -46,6 +49,14 @@ class QuietFeed(Protocol):
         ...
 
 
+class UnreadJournal(Protocol):
+    """A journal with events that nobody waits for."""
+
+    def send_unsent(self) -> None:
+        """Commit them."""
+        ...
+
+
 class WakeupRegistry:
     """Tracks which tasks have durable subscribers, and readers that wait for their next commit.
 
@@ -53,13 +64,18 @@ class WakeupRegistry:
     nothing is subscribed.
     """
 
-    def __init__(self, supervisor: Supervisor | None = None) -> None:
+    def __init__(self, supervisor: Supervisor | None = None, *, has_replicas: bool = False) -> None:
+        self._has_replicas = has_replicas  # readers at others are not known here
         self._supervisor = supervisor or Supervisor("wakeups")
         self._timeouts: dict[float, TimeoutQueue[asyncio.Future[None]]] = {}
         self.quiet_feeds: TimeoutQueue[QuietFeed] = TimeoutQueue(
             "quiet feeds", _QUIET_S, lambda feed: feed.drop_window(), self._supervisor
         )
         """Feeds with events in memory; each is started again when it publishes some."""
+        self.unread: TimeoutQueue[UnreadJournal] = TimeoutQueue(
+            "unread events", UNREAD_S, lambda journal: journal.send_unsent(), self._supervisor
+        )
+        """Journals with events that are not sent to the store yet, because nobody follows them."""
         self.subscribed: set[TaskId] = set()
         self.wants_every_event: set[TaskId] = set()
         """The other subscribed tasks only need pauses and the terminal state."""
@@ -90,6 +106,15 @@ class WakeupRegistry:
         self.ended.pop(task_id, None)
         self.subscribed.discard(task_id)
         self.wants_every_event.discard(task_id)
+
+    def is_followed(self, task_id: TaskId) -> bool:
+        """True when somebody wants to know of each event soon after it happened."""
+        return (
+            self._has_replicas
+            or bool(self.observers)
+            or task_id in self.readers
+            or task_id in self.wants_every_event
+        )
 
     def add_delivery(self, delivery: Delivery) -> None:
         """Call when the store has taken a delivery, together with a message on its task.

@@ -6,6 +6,8 @@ Order of one event
      meanwhile are collected and go together, so a fast agent makes large commits and not many.
      The first commit of a task goes with the submission of its message, in one transaction, and
      takes along whatever the run has recorded by then: all of it, when the agent answers at once.
+     While nobody follows the task, events wait up to `UNREAD_S` for more: nearly always the end,
+     which then needs one commit and not a second one behind that of the last text.
   3. `committed` publishes it to the feed and wakes the outbox: after the commit, never before.
      A reader woken early could show an event that a crash takes back.
 """
@@ -248,6 +250,7 @@ class Journal:
             self._feed = EventFeed(self.committed_sequence, self._wakeups.quiet_feeds)
             if self._is_feed_closed:
                 self._feed.close(self._feed_failure)
+            self.send_unsent()
         return self._feed
 
     def close_feed(self, failure: StoreUnavailable | None = None) -> None:
@@ -271,10 +274,23 @@ class Journal:
         if not events:
             return
         if not self._commits_under_way and not self._unsent:
-            # On the next loop iteration: events added until then share one commit.
-            self._loop.call_soon(self._send_unsent)
+            if self._feed is None and not self._wakeups.is_followed(self._head.id):
+                self._wakeups.unread.start(self)
+            else:
+                # On the next loop iteration: events added until then share one commit.
+                self._loop.call_soon(self.send_unsent)
         for event in events:
             self._record(event)
+
+    def send_unsent(self) -> None:
+        """Commit what is recorded now, and not only when the wait for more is over.
+
+        What is recorded during a commit is sent when the store has answered it.
+        """
+        # What opens a task goes with the submission of its message.
+        is_waiting = self.submit is not None or self._commits_under_way or self.failure is not None
+        if self._unsent and not is_waiting:
+            self._send(self._next_commit(ends_run=False, resume=None))
 
     async def add(self, event: ArtifactUpdate) -> None:
         """Commit an artifact that belongs to no run, also after the end; wait until it is durable.
@@ -283,11 +299,7 @@ class Journal:
         """
         if self.failure is not None:
             raise self.failure
-        # Otherwise the commit under way, or the callback that is due, sends this event along.
-        is_first = not self._commits_under_way and not self._unsent
         self._record(event, counts=False)
-        if is_first:
-            self._loop.call_soon(self._send_unsent)
         await self.wait_durable(self.sequence)
         # `committed` wakes the outbox only for subscribed tasks, and an ended task may not be
         # subscribed any more. Its stored deliveries still have to send this artifact.
@@ -377,6 +389,7 @@ class Journal:
     async def settle(self, limit: int = 0) -> None:
         """Wait until at most `limit` events are not durable yet. Raises what the store raised."""
         while self.in_flight > limit and self.failure is None:
+            self.send_unsent()
             await self._next_answer()
         if self.failure is not None:
             raise self.failure
@@ -384,6 +397,7 @@ class Journal:
     async def wait_durable(self, sequence: int) -> None:
         """Wait until this event is durable. Raises what the store raised."""
         while self.committed_sequence < sequence and self.failure is None:
+            self.send_unsent()
             await self._next_answer()
         if self.failure is not None:
             raise self.failure
@@ -420,8 +434,8 @@ class Journal:
                 waiter.set_result(None)
         # Before `on_committed`: the text that it appends is not sent by this line but at the end of
         # this loop turn, in one commit with what the agent says until then.
-        if self._unsent and not self._commits_under_way:
-            self._send_unsent()
+        if self._unsent:
+            self.send_unsent()
         if self.on_committed is not None:
             self.on_committed()
 
@@ -529,10 +543,6 @@ class Journal:
         # The fence: when another engine has claimed the run, the store refuses what we write.
         run_id, fence = (run.id, run.fence) if run is not None else (None, 0)
         return Commit(self.head, after, entries, snapshot, run_id, fence, ends_run, resume)
-
-    def _send_unsent(self) -> None:
-        if self._unsent and self.failure is None:
-            self._send(self._next_commit(ends_run=False, resume=None))
 
     def _send(self, commit: Commit) -> None:
         if self.submit is not None:

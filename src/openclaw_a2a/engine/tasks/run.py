@@ -245,7 +245,10 @@ class ActiveRun:
                     await self.active_task.journal.settle()
                     self._finish_task(self.active_task)
         except asyncio.CancelledError:
-            # Nothing is committed: the run stays in the store, and the next start recovers it.
+            # No end is committed: the run stays in the store, and the next start recovers it. What
+            # its agent has said is kept.
+            if self.active_task is not None and not self.is_lost:
+                self.active_task.journal.send_unsent()
             self._leave(Rejected(_taken_over() if self.is_lost else _stopping()))
             raise
         except Exception as error:  # one broad catch: no caller may wait for ever because of a bug
