@@ -155,15 +155,15 @@ def test_only_the_first_attempt_of_the_process_that_settled_the_call_is_a_first_
 def test_an_attempt_that_fails_gives_the_outcome_back_and_others_wait_for_it_again() -> None:
     for state in ATTEMPTING:
         states, call = states_in(state)
-        assert states.is_passed_by(call) is (state is S.ACCEPTED)
+        assert states.may_be_overtaken(call) is (state is S.ACCEPTED)
         states.end_attempt(call)
         assert states.state_of(call) is S.QUEUED
-        assert not states.is_passed_by(call)
+        assert not states.may_be_overtaken(call)
 
 
 def test_an_outcome_behind_another_is_woken_once() -> None:
     states = OutcomeStates()
-    assert not states.take_behind(SETTLED)
-    states.mark_behind(SETTLED)
+    assert not states.end_wait_for_earlier(SETTLED)
+    states.mark_waits_for_earlier(SETTLED)
     assert states.state_of(SETTLED) is S.QUEUED
-    assert [states.take_behind(SETTLED) for _ in range(2)] == [True, False]
+    assert [states.end_wait_for_earlier(SETTLED) for _ in range(2)] == [True, False]

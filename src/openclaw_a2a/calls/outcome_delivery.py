@@ -387,16 +387,16 @@ class OutcomeDelivery:
         call = self._calls.find(call.id) or call
         if recheck_at is not None or not call.is_undelivered:
             return recheck_at
-        if self._is_behind(call):
-            self.states.mark_behind(call)
+        if self._waits_for_earlier(call):
+            self.states.mark_waits_for_earlier(call)
             return self._now() + _ORDER_RECHECK
         async with self._slots.slot(_receiver(call), is_retry=attempt.is_retry):
             # Again, because the slot may have been waited for.
             known = self._calls.find(call.id)
             if known is None or not known.is_undelivered:
                 return None
-            if self._is_behind(known):
-                self.states.mark_behind(known)
+            if self._waits_for_earlier(known):
+                self.states.mark_waits_for_earlier(known)
                 return self._now() + _ORDER_RECHECK
             # No await since the checks: a poll or a second attempt cannot come in between.
             if not self.states.advance(known, OutcomeEvent.ATTEMPT_STARTED):
@@ -525,7 +525,7 @@ class OutcomeDelivery:
 
     # ---------------------------------------------------------------- order within a session
 
-    def _is_behind(self, call: Call) -> bool:
+    def _waits_for_earlier(self, call: Call) -> bool:
         """True when an earlier outcome has to reach the same session first."""
         session_key = call.caller.session_key
         if call.route is not OutcomeRoute.SESSION or session_key is None:
@@ -533,7 +533,7 @@ class OutcomeDelivery:
         if not self._calls.has_other_undelivered(call, session_key):
             return False
         # What others need not wait for would be woken by none of them.
-        if self.states.is_passed_by(call):
+        if self.states.may_be_overtaken(call):
             return False
         # Not `first is call`: two outcomes that were settled at the same instant may go together.
         first = self._first_undelivered(session_key)
@@ -541,7 +541,7 @@ class OutcomeDelivery:
 
     def _first_undelivered(self, session_key: SessionKey) -> Call | None:
         since = self._now() - _ORDER_LIMIT
-        skip = self.states.is_passed_by
+        skip = self.states.may_be_overtaken
         return self._calls.first_undelivered(session_key, since=since, skip=skip)
 
     def _pass_next(self, call: Call) -> None:
@@ -558,7 +558,7 @@ class OutcomeDelivery:
         # Only the first: it wakes the next one in turn. And only one whose attempt found another
         # before it: any other has an attempt of its own under way, or waits for its next one.
         first = self._first_undelivered(session_key)
-        if first is not None and self.states.take_behind(first):
+        if first is not None and self.states.end_wait_for_earlier(first):
             self._wake(first.task_id)
 
     # ---------------------------------------------------------------- receipts

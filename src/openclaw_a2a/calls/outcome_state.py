@@ -233,12 +233,12 @@ def stored_state(call: Call) -> OutcomeState:
 class _Entry:
     __slots__ = (
         "before_claim",
-        "is_behind",
         "is_unrecorded",
         "is_unsent",
         "session_key",
         "state",
         "waiter",
+        "waits_for_earlier",
         "was_refused",
     )
 
@@ -247,7 +247,7 @@ class _Entry:
         self.session_key = session_key
         self.before_claim = state
         self.is_unsent = False
-        self.is_behind = False
+        self.waits_for_earlier = False
         """True when its last attempt ended because another outcome has to go first."""
         self.is_unrecorded = False
         """True when the host had it before, and the store could not take that."""
@@ -394,7 +394,7 @@ class OutcomeStates:
 
     # ---------------------------------------------------------------- order within a session
 
-    def is_passed_by(self, call: Call) -> bool:
+    def may_be_overtaken(self, call: Call) -> bool:
         """True when later outcomes of its session need not wait: the host has it, or refused it.
 
         When the host had it before and that could not be recorded, they wait until it is: a store
@@ -405,17 +405,17 @@ class OutcomeStates:
             return False
         return entry.was_refused or (entry.state is _S.ACCEPTED and not entry.is_unrecorded)
 
-    def mark_behind(self, call: Call) -> None:
+    def mark_waits_for_earlier(self, call: Call) -> None:
         """Its attempt ended because an earlier outcome has to reach the session first."""
         entry = self._entries.get(call.id)
         if entry is None:
             entry = self._entries[call.id] = _Entry(_S.QUEUED, call.caller.session_key)
-        entry.is_behind = True
+        entry.waits_for_earlier = True
 
-    def take_behind(self, call: Call) -> bool:
+    def end_wait_for_earlier(self, call: Call) -> bool:
         """True, once, when the outcome has to be woken because none is before it any more."""
         entry = self._entries.get(call.id)
-        if entry is None or not entry.is_behind:
+        if entry is None or not entry.waits_for_earlier:
             return False
-        entry.is_behind = False
+        entry.waits_for_earlier = False
         return True
