@@ -13,10 +13,10 @@ from tests.remote.tool_harness import one_target, open_tool
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object
-from openclaw_a2a.remote.credentials import EventRedactor
 from openclaw_a2a.remote.event_translator import RemoteEventTranslator
 from openclaw_a2a.remote.result import RemoteFailure
 from openclaw_a2a.remote.result_builder import EventAccumulator
+from openclaw_a2a.remote.target_secrets import EventRedactor
 from openclaw_a2a.remote.transport.codec import AnswerUnreadable, WireFormat, decode_peer_answer
 from openclaw_a2a.remote.transport.peer_errors import read_rest_error, read_rpc_error, to_failure
 

@@ -57,7 +57,7 @@ class _UnknownHead:
     """The facts of a head that nothing is known about."""
 
     token_digest: bytes | None = None
-    own_checked_by: object = None
+    origin_accepted_by: object = None
 
 
 class _TokenRequest:

@@ -292,9 +292,9 @@ class PeerAuthenticator:
         """The caller. Raises: Unauthenticated, NotAllowed, CorruptRecord (the token file)."""
         if self._credentials.are_required():
             return self._credentials.authenticate(request)
-        if request.facts.own_checked_by is not self:
+        if request.facts.origin_accepted_by is not self:
             self._check_own(request)
-            request.facts.own_checked_by = self
+            request.facts.origin_accepted_by = self
         return LOCAL_PRINCIPAL
 
     def _check_own(self, request: ClientRequest) -> None:

@@ -47,7 +47,7 @@ class CredentialFacts(Protocol):
 
     token_digest: bytes | None
     """The digest of the token in the head, once it is known that there is exactly one."""
-    own_checked_by: object
+    origin_accepted_by: object
     """The authenticator that has accepted the origin of the head. For peers that is this machine's
     own user; for tools any origin but a web page or the operator.
     """

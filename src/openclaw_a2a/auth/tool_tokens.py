@@ -86,10 +86,10 @@ class ToolAuthenticator:
         Raises: Unauthenticated, NotAllowed (a web page), InsufficientScope, CorruptRecord (the
         token file).
         """
-        if request.facts.own_checked_by is not self:
+        if request.facts.origin_accepted_by is not self:
             if self._is_operator(request):
                 return OPERATOR_CALLER
-            request.facts.own_checked_by = self
+            request.facts.origin_accepted_by = self
         try:
             principal = self._credentials.authenticate(request)
         except Unauthenticated as error:

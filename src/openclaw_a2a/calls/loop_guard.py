@@ -131,10 +131,10 @@ class CallHistory(msgspec.Struct, frozen=True):
     runs: "Collection[RunIndex]"
     calls: CallRepository
     in_sessions: Mapping[SessionKey, Set[CallId]]
-    """By session, the calls whose outcomes it is working on."""
+    """By session, the calls whose outcomes are being sent to it or processed in it."""
     own_host: str
     find_run_elsewhere: FindRunElsewhere | None = None
-    """Finds the run in a session that another replica works on; None where there are none."""
+    """Finds the run in a session that another replica works on; None without replication."""
     release_elsewhere: ReleaseElsewhere | None = None
     """Releases the run slot of such a run."""
 

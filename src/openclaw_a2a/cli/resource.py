@@ -127,12 +127,12 @@ class Resource(Generic[_Item]):
         Raises: InvalidRequest (the prefix is empty, invalid or ambiguous), AgentFailed.
         """
         if self.strict_id and re.search(r"[^\w-]", prefix):
-            raise usage_error(f"{prefix} is no id of {self.strict_id}", self.list_hint)
+            raise usage_error(f"{prefix} cannot be the id of {self.strict_id}", self.list_hint)
         # Before the check for an empty id: "the gateway is not running" is the more useful error.
         items, _ = self.fetch_list(admin, {"limit": str(_MAX_LISTED)})
         if not prefix.strip():
             raise usage_error(f"the id is empty; name one {self.noun}", self.list_hint)
-        # "12ab" lacks the prefix and becomes "obj-12ab"; "ob" and "obj-12" begin like a full id.
+        # "12ab" does not begin like a full id, so it becomes "obj-12ab"; "ob" and "obj-12" do.
         if not self.id_prefix.startswith(prefix[: len(self.id_prefix)]):
             prefix = f"{self.id_prefix}{prefix}"
         found = [one.id for one in items if one.id.startswith(prefix)]

@@ -143,7 +143,7 @@ class LivePages:
                 engine.wakeups.observers.add(self._observe)
         channel = self._channels.setdefault(key, _Channel())
         channel.readers.add(reader)
-        # It may run still, in its pause, for readers that have left since.
+        # The loop may still be in its pause, started for readers that have left since.
         if not self._is_running:
             self._is_running = True
             self._supervisor.spawn("dashboard-live", self._run())
@@ -151,7 +151,7 @@ class LivePages:
         return channel
 
     def remove(self, key: PageKey, reader: "PageSubscription") -> None:
-        """The reader is gone; with the last one the page is closed."""
+        """Remove a reader; a page without readers is no longer made."""
         channel = self._channels.get(key)
         if channel is not None:
             channel.readers.discard(reader)
@@ -163,13 +163,14 @@ class LivePages:
             self._wake.set()
 
     def refresh(self) -> None:
-        """Make all open pages again: something was changed that is no task."""
+        """Have all open pages made again, after a change to something other than a task."""
         for channel in self._channels.values():
             channel.made_at = float("-inf")
         self._wake.set()
 
     def _observe(self, task_id: TaskId) -> None:
-        # Called for every commit: a set, and for the first one after a round the flag.
+        # Called after every commit, so it only adds to a set; the first change after a round also
+        # wakes the loop.
         if not self._changed:
             self._wake.set()
         self._changed.add(task_id)

@@ -187,9 +187,11 @@ class Engine:
         self.supervisor = Supervisor("engine")
         """The jobs and loops of this engine. Runs are not among them: they are not just cancelled
         when the engine stops."""
-        self.wakeups = WakeupRegistry(self.supervisor, has_replicas=store.replicas is not None)
         # Not a child of `supervisor`: `stop` gives runs time to end between the two stops.
         self._run_supervisor = Supervisor("runs")
+        self.wakeups = WakeupRegistry(
+            self.supervisor, self._run_supervisor, has_replicas=store.replicas is not None
+        )
         self.run_timeouts: TimeoutQueue[ActiveRun] = TimeoutQueue(
             "run timeouts", limits.run_s, ActiveRun.on_timeout, self._run_supervisor
         )

@@ -80,7 +80,7 @@ class HeadFacts:
     authentication that depend on nothing else are done for the first of them.
     """
 
-    __slots__ = ("admitted", "handler", "is_json", "own_checked_by", "token_digest")
+    __slots__ = ("admitted", "handler", "is_json", "origin_accepted_by", "token_digest")
 
     def __init__(self) -> None:
         self.handler: Handler | None = None
@@ -88,7 +88,7 @@ class HeadFacts:
         self.is_json = False
         """True when its body is known to be declared as JSON."""
         self.token_digest: bytes | None = None
-        self.own_checked_by: object = None
+        self.origin_accepted_by: object = None
         self.admitted: tuple[object, object, Scope] | None = None
         """An account, the caller that may use it, and that caller's scope there."""
 

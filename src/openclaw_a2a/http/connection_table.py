@@ -126,8 +126,11 @@ class ConnectionTable:
         self._open.add(connection)
         self._timer.start(self._sweep_s)
 
-    def may_answer(self, connection: ClientConnection) -> bool:
-        """True when a refused connection may stay for a moment, to read why."""
+    def keep_refused(self, connection: ClientConnection) -> bool:
+        """Keep a refused connection for a moment, so that its client can be told why.
+
+        False when as many as possible are kept already.
+        """
         if len(self._refused) >= _MOST_REFUSED:
             return False
         self._refused.add(connection)
@@ -135,7 +138,7 @@ class ConnectionTable:
         return True
 
     def remove(self, connection: ClientConnection) -> None:
-        """A connection is closed, or as good as that."""
+        """Stop counting a connection: it is closed, or it closes and nothing is left to send."""
         if connection in self._blocked:
             self.unblock(connection)
         self._refused.discard(connection)
@@ -147,12 +150,12 @@ class ConnectionTable:
             self._per_network[connection.network] = left
 
     def block(self, connection: ClientConnection) -> None:
-        """A client reads slower than is written to it."""
+        """The client reads more slowly than the server writes."""
         self._count_blocked(connection, connection.loop.time())
         if connection.unsent > self.limits.connection_unsent_bytes:
-            self._cut(connection, "limits.connectionUnsentBytes")
+            self._disconnect(connection, "limits.connectionUnsentBytes")
         elif self._unsent > self.limits.unsent_bytes:
-            self._cut_longest_blocked()
+            self._disconnect_longest_blocked()
 
     def _count_blocked(self, connection: ClientConnection, now: float) -> None:
         self._blocked[connection] = now + self.server.send_seconds
@@ -182,7 +185,7 @@ class ConnectionTable:
             connection.abort()
         return bool(waiting)
 
-    def _cut_longest_blocked(self) -> None:
+    def _disconnect_longest_blocked(self) -> None:
         self._unsent = 0
         for connection in self._blocked:
             connection.unsent = connection.transport.get_write_buffer_size()
@@ -190,7 +193,7 @@ class ConnectionTable:
         for connection in list(self._blocked):
             if self._unsent <= self.limits.unsent_bytes:
                 return
-            self._cut(connection, "limits.unsentBytes")
+            self._disconnect(connection, "limits.unsentBytes")
 
     def _cut_stalled(self, now: float) -> None:
         """Disconnect clients that do not read, while too many bytes are held for them."""
@@ -199,9 +202,9 @@ class ConnectionTable:
             if self._held <= self.limits.answer_bytes or deadline > latest:
                 return
             if connection.held:
-                self._cut(connection, "limits.answerBytes")
+                self._disconnect(connection, "limits.answerBytes")
 
-    def _cut(self, connection: ClientConnection, setting: str) -> None:
+    def _disconnect(self, connection: ClientConnection, setting: str) -> None:
         client = connection.client[0] if connection.client else None
         self.report(
             "http.client_not_reading",
@@ -247,7 +250,7 @@ class ConnectionTable:
     def _check_progress(self, connection: ClientConnection, now: float) -> None:
         size = connection.transport.get_write_buffer_size()
         if size > connection.unsent - PROGRESS_BYTES:
-            self._cut(connection, "server.sendSeconds")
+            self._disconnect(connection, "server.sendSeconds")
             return
         # Moved to the end: the order is that of the deadlines.
         self.unblock(connection)

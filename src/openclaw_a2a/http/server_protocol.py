@@ -208,7 +208,7 @@ class ServerProtocol(asyncio.Protocol):
         try:
             self.table.admit(self, transport)
         except TooManyConnections as error:
-            if self.table.may_answer(self):
+            if self.table.keep_refused(self):
                 self._refuse(error)
             else:
                 self._report(error)

@@ -3,6 +3,9 @@
 A stream is written by the task of its request; `watch_disconnect` says when its client is gone. The
 task never waits without a limit: for events at most a heartbeat, for a client that does not read
 at most the write deadline. So a slot is always given back.
+
+`last_event_id` only reads the position from which a client resumes; `server/operations` continues
+there, with the events of `engine/tasks/queries.subscribe`.
 """
 
 import asyncio

@@ -97,8 +97,8 @@ def roll_up(change: Change) -> None:
 def cancel_open(change: Change) -> None:
     """End the pending tasks and open plans of an objective that was canceled.
 
-    Running tasks follow when their A2A tasks have ended. Idempotent: called again, it completes
-    what a crash interrupted.
+    Tasks that run get their last status when the end of their A2A task is reported. Idempotent:
+    called again, it completes what a crash interrupted.
     """
     for task in list(change.state.tasks.values()):
         if task.status is PlanTaskStatus.PENDING:

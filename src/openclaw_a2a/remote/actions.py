@@ -11,7 +11,6 @@ from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.ids import JsonObject, PeerName
 from openclaw_a2a.model.validation import drop_none
 from openclaw_a2a.remote.config import MAX_TIMEOUT_MS, OutboundConfig
-from openclaw_a2a.remote.credentials import find_secrets
 from openclaw_a2a.remote.handles import TaskHandles
 from openclaw_a2a.remote.request_builder import (
     ResolvedTarget,
@@ -35,6 +34,7 @@ from openclaw_a2a.remote.result_builder import (
     StreamUpdate,
     success_envelope,
 )
+from openclaw_a2a.remote.target_secrets import find_secrets
 from openclaw_a2a.remote.transport.client import RemoteClient
 from openclaw_a2a.remote.transport.client_pool import ClientPool
 from openclaw_a2a.remote.transport.oauth2 import ClientCredentials, read_client_credentials

@@ -154,14 +154,14 @@ class TaskHandles:
         self._live: OrderedDict[str, TaskHandle] = OrderedDict()
         self._owned: Counter[PeerName] = Counter()
         """How many live handles each owner has."""
-        self._expires_from: datetime | None = None
+        self._earliest_expiry: datetime | None = None
         """None of the live handles expires before this."""
 
     def load(self, handles: list[TaskHandle]) -> None:
         """Add stored handles, least recently used first; handles that are here already win."""
         self._live = OrderedDict({**{handle.name: handle for handle in handles}, **self._live})
         self._owned = Counter(handle.owner for handle in self._live.values())
-        self._expires_from = None
+        self._earliest_expiry = None
         self._trim(self._now())
 
     @property
@@ -262,13 +262,16 @@ class TaskHandles:
             )
 
     def _trim(self, now: datetime) -> None:
-        """Remove what has expired, then the least recently used above the limit."""
+        """Remove what has expired; above the limit, the oldest of the owner with the most.
+
+        The oldest is the one that was not used for the longest time.
+        """
         # Only when one may have expired: there are many handles, and this is done for every event.
-        if self._expires_from is None or self._expires_from <= now:
+        if self._earliest_expiry is None or self._earliest_expiry <= now:
             for name in [name for name, one in self._live.items() if one.expires_at <= now]:
                 self._remove(name)
             live = self._live.values()
-            self._expires_from = min((one.expires_at for one in live), default=None)
+            self._earliest_expiry = min((one.expires_at for one in live), default=None)
         while len(self._live) > self._limits.max_entries:
             # Of the owner with the most handles: no owner loses handles because of another.
             most = max(self._owned.values())

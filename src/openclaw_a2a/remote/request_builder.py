@@ -11,9 +11,9 @@ from openclaw_a2a.model.ids import Json, JsonObject, PeerName
 from openclaw_a2a.model.validation import drop_none, is_list, is_object
 from openclaw_a2a.protocol.validation import MAX_DEPTH, standard_base64
 from openclaw_a2a.remote.config import Auth, ContinuationTargets, Policy, Transport
-from openclaw_a2a.remote.credentials import has_variables, substitute
 from openclaw_a2a.remote.handles import TaskHandle, TaskHandles
 from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.target_secrets import has_variables, substitute
 from openclaw_a2a.remote.targets import Target, TargetDirectory
 from openclaw_a2a.remote.transport.agent_card import check_supported
 

@@ -16,7 +16,6 @@ import msgspec
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import drop_none
 from openclaw_a2a.remote.config import TOOL_NAME, Policy
-from openclaw_a2a.remote.credentials import EventRedactor, redact
 from openclaw_a2a.remote.handles import (
     LastKnownState,
     TaskHandles,
@@ -24,6 +23,7 @@ from openclaw_a2a.remote.handles import (
 )
 from openclaw_a2a.remote.request_builder import ResolvedTarget
 from openclaw_a2a.remote.result import PAUSED_STATES, TERMINAL_STATES, ErrorCode, RemoteFailure
+from openclaw_a2a.remote.target_secrets import EventRedactor, redact
 
 if TYPE_CHECKING:  # the HTTP client takes long to load
     from openclaw_a2a.remote.transport.client_pool import ClientPool

@@ -7,8 +7,8 @@ import msgspec
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.validation import object_at
-from openclaw_a2a.remote.credentials import redact
 from openclaw_a2a.remote.result import TASK_NOT_FOUND_CODE, RemoteFailure
+from openclaw_a2a.remote.target_secrets import redact
 from openclaw_a2a.remote.targets import Target
 from openclaw_a2a.remote.transport.agent_card import (
     EMPTY_CARD,

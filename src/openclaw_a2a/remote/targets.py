@@ -9,8 +9,8 @@ import msgspec
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.remote.config import OutboundConfig, TargetConfig, Transport
-from openclaw_a2a.remote.credentials import has_variables, substitute
 from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.target_secrets import has_variables, substitute
 
 _USERINFO = re.compile(r"//[^/?#]*@")
 """The user name and password before the host of an address."""

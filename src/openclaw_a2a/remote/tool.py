@@ -12,7 +12,6 @@ from openclaw_a2a.model.message import format_timestamp
 from openclaw_a2a.model.validation import drop_none
 from openclaw_a2a.remote.actions import ActionCall, ActionContext
 from openclaw_a2a.remote.config import OutboundConfig
-from openclaw_a2a.remote.credentials import find_secrets, redact
 from openclaw_a2a.remote.handles import HandleStore, TaskHandles
 from openclaw_a2a.remote.request_builder import (
     EXTENSION_METADATA,
@@ -27,6 +26,7 @@ from openclaw_a2a.remote.result_builder import (
     failure_envelope,
     success_envelope,
 )
+from openclaw_a2a.remote.target_secrets import find_secrets, redact
 from openclaw_a2a.remote.target_status import TargetStatus, describe_target
 from openclaw_a2a.remote.targets import Target, TargetDirectory
 from openclaw_a2a.remote.transport.agent_card import check_supported

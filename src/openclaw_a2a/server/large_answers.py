@@ -74,7 +74,7 @@ class LargeAnswers:
         self._slots = FairSemaphore(_AT_ONCE)
         self.list_slots = FairSemaphore(_LISTS_AT_ONCE)
         """For lists of tasks, whose pages may be large."""
-        # Weak: an answer is there, and counts, as long as a request that sends it.
+        # Weak: an answer is kept, and counts towards the limit, while a request refers to it.
         self._answers: weakref.WeakValueDictionary[object, LargeAnswer] = (
             weakref.WeakValueDictionary()
         )
@@ -94,13 +94,14 @@ class LargeAnswers:
         Raises: ClientDisconnected, Overloaded, TaskNotFound.
         """
         task_id = measured.head.id
-        # Waiting here costs nothing; at its turn a client that left is known to have left.
+        # While it waits nothing of the task is in memory. When its turn comes, the request ends if
+        # its client has left.
         async with self._slots.slot(caller, is_retry=False):
             await check_present(request, wait_s=CLOSING_S)
             key = (task_id, measured.head.sequence, version, history_length)
             answer = self._answers.get(key)
             if answer is None:
-                self._check_room(caller, measured.size)
+                self._check_memory(caller, measured.size)
                 tasks, scope = engine.store.tasks, measured.head.scope
                 outline = await tasks.read_outline(scope, task_id)
                 if outline is None:
@@ -123,7 +124,7 @@ class LargeAnswers:
                 self._answers[task_id, head.sequence, version, history_length] = answer
             return answer
 
-    def _check_room(self, caller: PeerName, size: int) -> None:
+    def _check_memory(self, caller: PeerName, size: int) -> None:
         held = list(self._answers.values())
         own = sum(answer.size for answer in held if answer.caller == caller)
         total = sum(answer.size for answer in held)

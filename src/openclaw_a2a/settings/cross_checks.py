@@ -144,15 +144,13 @@ def check_replicas(settings: Settings, reader: SettingsReader) -> None:
         return
     if not settings.retention.message_seconds:
         message = (
-            "is needed by store.replicas: a message that two replicas get is known by its id; give "
-            "more than 0"
+            "must be more than 0 with store.replicas: a message that two replicas receive is "
+            "recognised by its stored id"
         )
         reader.problem("retention.messageSeconds", message, "replicas")
     placed = [name for name, agent in settings.agents.items() if agent.replicas]
     if placed and not settings.store.replica_name:
-        message = (
-            f"is missing; agents.{placed[0]}.replicas says by it which gateways have the agent"
-        )
+        message = f"is missing; agents.{placed[0]}.replicas lists gateways by this name"
         reader.problem("store.replicaName", message, "required")
 
 

@@ -118,7 +118,7 @@ class GroupWriter(Generic[Command]):
     def _send_when_quiet(
         self, loop: asyncio.AbstractEventLoop, known: int, quiet: int, turns: int
     ) -> None:
-        """Pass the collected writes on once some turns of the loop added none.
+        """Pass the collected writes on once some turns of the loop added none, or all are used up.
 
         What belongs together arrives a turn or two apart: the messages of several connections, a
         message and the first events of its task. They share a transaction, and wake the thread

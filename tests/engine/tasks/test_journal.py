@@ -4,16 +4,17 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+import msgspec
 import pytest
 from tests.contracts.store_samples import Draft
 from tests.engine.conftest import OpenHarness
 from tests.engine.controlled_agent import ControlledAgent, Run
 from tests.engine.harness import Harness, in_time
 
-from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
+from openclaw_a2a.engine.outbox.wakeups import UNREAD_S, WakeupRegistry
 from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal
 from openclaw_a2a.engine.tasks.projection import TaskProjection
-from openclaw_a2a.model.agent_event import Note, Reply
+from openclaw_a2a.model.agent_event import Note, TextDelta
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import (
@@ -54,13 +55,22 @@ NEVER_S = 3600.0
 
 
 async def begin(harness: Harness, agent: ControlledAgent) -> Run:
-    """A run of a task that nobody follows; its events wait for more, here as long as they can."""
+    """A run of a task that nobody follows; its text waits for more, here as long as it can."""
     harness.engine.wakeups.unread.seconds = NEVER_S
     await harness.send()
-    return await agent.next_run()
+    run = await agent.next_run()
+    await harness.all_is_quiet()
+    return run
 
 
-async def test_what_nobody_follows_is_committed_with_the_end(
+async def stored_text(harness: Harness, run: Run) -> str:
+    """The text of the task as it would be read after a crash."""
+    await harness.store_is_quiet()
+    artifacts = (await harness.task(run.turn.task_id)).artifacts
+    return "".join(part.text or "" for artifact in artifacts for part in artifact.parts)
+
+
+async def test_text_that_nobody_follows_is_committed_with_the_end(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     harness.engine.wakeups.unread.seconds = NEVER_S
@@ -68,37 +78,50 @@ async def test_what_nobody_follows_is_committed_with_the_end(
     run = await agent.next_run()
     await harness.all_is_quiet()
     before = len(harness.store.writes)
-    run.tell(Note("one"), Note("two"))
+    run.tell(TextDelta("one "), TextDelta("two "))
     await harness.all_is_quiet()
     assert harness.store.writes[before:] == []
-    run.end(Reply.of_text("done"))
+    run.end(TextDelta("three"))
     await harness.ended(sent)
     assert harness.store.writes[before:] == ["commit"]
+    assert await stored_text(harness, run) == "one two three"
 
 
-async def test_what_nobody_follows_is_committed_soon_without_an_end(
+async def test_all_text_that_nobody_follows_is_committed_when_the_first_has_waited(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     await harness.send()
     run = await agent.next_run()
+    await harness.all_is_quiet()
     for text in ("one", "two"):
-        await harness.all_is_quiet()
+        harness.engine.wakeups.unread.seconds = UNREAD_S
         harness.store.hold()
-        run.tell(Note(text))
+        run.tell(TextDelta(f"{text} "), TextDelta("more "))
         await harness.store.wait_held("commit")
+        harness.engine.wakeups.unread.seconds = NEVER_S  # what is left out now is never sent
         harness.store.release()
+    assert await stored_text(harness, run) == "one more two more "
+
+
+async def test_a_status_that_nobody_follows_is_committed_at_once_with_the_text_before_it(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    run = await begin(harness, agent)
+    run.tell(TextDelta("one "), TextDelta("two"), Note("next"))
+    await harness.all_is_quiet()
+    assert await stored_text(harness, run) == "one two"
 
 
 async def test_who_begins_to_follow_gets_at_once_what_was_said(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     run = await begin(harness, agent)
-    run.tell(Note("one"))
+    run.tell(TextDelta("one "), TextDelta("two"))
     await harness.all_is_quiet()
-    follower = await harness.follow(run.turn.task_id)
-    seen = [await in_time(follower.next_events(NEVER_S))]
-    while seen[-1][-1].sequence < 3:
-        seen.append(await in_time(follower.next_events(NEVER_S)))
+    assert await stored_text(harness, run) == ""
+    await harness.follow(run.turn.task_id)
+    await harness.all_is_quiet()
+    assert await stored_text(harness, run) == "one two"
 
 
 def push(harness: Harness, task_id: TaskId) -> None:
@@ -115,17 +138,14 @@ def reader(harness: Harness, task_id: TaskId) -> None:
 
 
 @pytest.mark.parametrize("follow", [push, observer, reader])
-async def test_what_somebody_follows_is_committed_at_once(
+async def test_text_that_somebody_follows_is_committed_at_once(
     harness: Harness, agent: ControlledAgent, follow: Callable[[Harness, TaskId], None]
 ) -> None:
     run = await begin(harness, agent)
     follow(harness, run.turn.task_id)
-    # What was recorded before is sent with the first event after it.
-    harness.engine.active_tasks[run.turn.task_id].journal.send_unsent()
+    run.tell(TextDelta("one"))
     await harness.all_is_quiet()
-    harness.store.hold()
-    run.tell(Note("one"))
-    await harness.store.wait_held("commit")
+    assert await stored_text(harness, run) == "one"
 
 
 def test_readers_at_other_replicas_are_not_known_so_every_task_counts_as_followed() -> None:
@@ -137,22 +157,61 @@ def test_readers_at_other_replicas_are_not_known_so_every_task_counts_as_followe
 async def test_an_agent_that_waits_for_the_store_does_not_wait_for_followers(
     open_harness: OpenHarness, agent: ControlledAgent
 ) -> None:
-    harness = await open_harness(agent, inflight_events=4)
+    harness = await open_harness(agent, inflight_events=4, join_deltas=False)
     harness.engine.wakeups.unread.seconds = NEVER_S
     sent = await harness.send()
     run = await agent.next_run()
-    run.end(*(Note(f"step {number}") for number in range(50)))
+    run.end(*(TextDelta("x") for _ in range(50)))
     await harness.ended(sent)
-    assert len(await harness.entries(run.turn.task_id)) == 53
+    assert await stored_text(harness, run) == "x" * 50
 
 
-async def test_what_nobody_follows_is_kept_when_the_gateway_stops(
+async def test_text_that_nobody_follows_is_kept_when_the_gateway_stops(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     run = await begin(harness, agent)
-    run.tell(Note("one"))
+    run.tell(TextDelta("one "), TextDelta("two "), TextDelta("three"))
     await harness.all_is_quiet()
-    assert len(await harness.entries(run.turn.task_id)) < 3
+    assert await stored_text(harness, run) == ""
     await harness.engine.stop()
-    await harness.store_is_quiet()
-    assert len(await harness.entries(run.turn.task_id)) == 3
+    assert await stored_text(harness, run) == "one two three"
+
+
+async def test_text_that_came_during_a_commit_is_kept_when_the_gateway_stops(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    run = await begin(harness, agent)
+    push(harness, run.turn.task_id)
+    harness.store.hold()
+    run.tell(TextDelta("one "))
+    await harness.store.wait_held("commit")
+    run.tell(TextDelta("two"))
+    await harness.all_is_quiet()
+    await harness.engine.stop()
+    # No turn of the event loop between the answer of the store and its end.
+    assert harness.store.held == ["commit", "commit"]
+    harness.store.release()
+    assert await stored_text(harness, run) == "one two"
+
+
+async def test_text_of_an_agent_that_goes_on_in_a_stop_is_committed(
+    open_harness: OpenHarness, agent: ControlledAgent
+) -> None:
+    agent.refuses_to_stop = True
+    harness = await open_harness(agent)
+    await harness.send()
+    run = await agent.next_run()
+    await harness.all_is_quiet()
+    harness.engine.wakeups.unread.seconds = 1.0
+    run.tell(TextDelta("one "))
+    await harness.all_is_quiet()
+    harness.store.hold()
+    harness.engine.limits = msgspec.structs.replace(harness.engine.limits, cancel_s=NEVER_S)
+    stopping = asyncio.ensure_future(harness.engine.stop())
+    await in_time(run.refused_to_stop.wait())
+    run.tell(TextDelta("two"))
+    await harness.store.wait_held("commit")
+    harness.store.release()
+    run.end()
+    await in_time(stopping)
+    assert await stored_text(harness, run) == "one two"

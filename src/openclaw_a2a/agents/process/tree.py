@@ -140,13 +140,16 @@ class ProcessTree(ProcessSet):
         super().send(signal_number)
 
     def reap_zombies(self) -> None:
-        """Collect ended members, but never the program itself: `Popen` wants its exit code."""
+        """Collect ended members, but never the program itself: that is left to `Popen`."""
         self._members.discard(self._root)
         super().reap_zombies()
 
 
 async def stop_processes(members: ProcessSet, *, grace_s: float) -> bool:
-    """Send SIGTERM, then, `grace_s` later, SIGKILL; False: something still runs after that."""
+    """Send SIGTERM; to what still runs after `grace_s`, SIGKILL, again and again for a while.
+
+    False: something runs even then.
+    """
     members.send(signal.SIGTERM)
     members.send(signal.SIGCONT)  # a stopped process could not act on SIGTERM
     # Again after each signal: a process may have started others before the signal reached it.

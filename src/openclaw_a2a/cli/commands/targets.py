@@ -217,7 +217,7 @@ def _target(alias: str, address: str, options: TargetOptions) -> JsonObject:
 def _check(section: OutboundSettings, target: JsonObject) -> None:
     """Refuse what the section could not be read with. Raises: InvalidRequest, SettingsInvalid."""
     from openclaw_a2a.remote.config import ERROR_PREFIX, parse_config
-    from openclaw_a2a.remote.credentials import has_variables
+    from openclaw_a2a.remote.target_secrets import has_variables
     from openclaw_a2a.remote.targets import normalize_target_url
 
     if section.origin.startswith("environment"):

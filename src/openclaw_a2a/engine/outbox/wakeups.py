@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 UNREAD_S = 0.05
-"""How long events of a task that nobody follows wait for more events before they are committed."""
+"""How long the text of a task that nobody follows waits for more before it is committed."""
 
 _QUIET_S = 1.0
 _MAX_ENDED = 1024
@@ -50,7 +50,7 @@ class QuietFeed(Protocol):
 
 
 class UnreadJournal(Protocol):
-    """A journal with events that nobody waits for."""
+    """A journal with text that nobody waits for."""
 
     def send_unsent(self) -> None:
         """Commit them."""
@@ -64,7 +64,13 @@ class WakeupRegistry:
     nothing is subscribed.
     """
 
-    def __init__(self, supervisor: Supervisor | None = None, *, has_replicas: bool = False) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor | None = None,
+        run_supervisor: Supervisor | None = None,
+        *,
+        has_replicas: bool = False,
+    ) -> None:
         self._has_replicas = has_replicas  # readers at others are not known here
         self._supervisor = supervisor or Supervisor("wakeups")
         self._timeouts: dict[float, TimeoutQueue[asyncio.Future[None]]] = {}
@@ -72,10 +78,12 @@ class WakeupRegistry:
             "quiet feeds", _QUIET_S, lambda feed: feed.drop_window(), self._supervisor
         )
         """Feeds with events in memory; each is started again when it publishes some."""
+        # Works as long as runs do: a run may go on for a while after the rest has stopped.
+        runs = run_supervisor or self._supervisor
         self.unread: TimeoutQueue[UnreadJournal] = TimeoutQueue(
-            "unread events", UNREAD_S, lambda journal: journal.send_unsent(), self._supervisor
+            "unread events", UNREAD_S, lambda journal: journal.send_unsent(), runs
         )
-        """Journals with events that are not sent to the store yet, because nobody follows them."""
+        """Journals with text that is not sent to the store yet, because nobody follows it."""
         self.subscribed: set[TaskId] = set()
         self.wants_every_event: set[TaskId] = set()
         """The other subscribed tasks only need pauses and the terminal state."""

@@ -280,7 +280,7 @@ class ActiveTask:
         if run in self.runs:
             self.runs.remove(run)
         if not self.runs:
-            self.journal.on_committed = None  # it refers to the run: a cycle of garbage per task
+            self.journal.writer = None  # it refers to the run: a cycle of garbage per task
             # Readers first: a stream ends with the last event, not with a heartbeat later.
             error = result.error if isinstance(result, Rejected) else None
             self.journal.close_feed(error if isinstance(error, StoreUnavailable) else None)

@@ -118,8 +118,8 @@ class HeldTasks:
                 raise ApprovalNotFound(
                     f"task {task_id} was decided or canceled meanwhile; look at the task"
                 ) from None
-        # Not under the task lock: if the session has moved back here, the other replica's request
-        # to this one would wait for this lock.
+        # Not under the task lock: the session may belong to this replica again by then. The other
+        # one would send the release back, and it would wait for this lock.
         if other_owner is not None and engine.replication is not None:
             await engine.replication.requests.release_elsewhere(other_owner, task_id)
 

@@ -6,8 +6,8 @@ Order of one event
      meanwhile are collected and go together, so a fast agent makes large commits and not many.
      The first commit of a task goes with the submission of its message, in one transaction, and
      takes along whatever the run has recorded by then: all of it, when the agent answers at once.
-     While nobody follows the task, events wait up to `UNREAD_S` for more: nearly always the end,
-     which then needs one commit and not a second one behind that of the last text.
+     While nobody follows the task, its text waits up to `wakeups.UNREAD_S` for more: nearly always
+     for the end, which then needs one commit and not a second one behind that of the last text.
   3. `committed` publishes it to the feed and wakes the outbox: after the commit, never before.
      A reader woken early could show an event that a crash takes back.
 """
@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
@@ -78,6 +79,18 @@ class JournalLimits(msgspec.Struct, frozen=True, gc=False):
 
 
 UNLIMITED = JournalLimits()
+
+
+class JournalWriter(Protocol):
+    """The run whose agent is at work; it holds text back, and its journal asks for it."""
+
+    def add_text(self) -> None:
+        """Called before a commit is sent that is not the last: append the text so far."""
+        ...
+
+    def on_committed(self) -> None:
+        """Called after the store has answered a commit."""
+        ...
 
 
 class EventFeed:
@@ -153,6 +166,7 @@ class Journal:
         "_feed_failure",
         "_head",
         "_is_feed_closed",
+        "_is_send_due",
         "_loop",
         "_message",
         "_next_snapshot",
@@ -169,12 +183,12 @@ class Journal:
         "failure_code",
         "in_flight",
         "limits",
-        "on_committed",
         "projection",
         "sequence",
         "snapshot",
         "state",
         "submit",
+        "writer",
     )
 
     def __init__(
@@ -207,10 +221,10 @@ class Journal:
         """Events that are not durable yet."""
         self.failure: Exception | None = None
         """Why the store refused a commit. Nothing more is written: there would be a gap."""
-        self.on_committed: Callable[[], None] | None = None
-        """Called after the store has answered a commit. The active run then appends the text that
-        the agent produced during the commit, as one event; it stops when the commit was refused. A
-        session has one active run at a time, and the next run replaces the callback.
+        self.writer: JournalWriter | None = None
+        """The active run, while its agent works. It appends the text that the agent produced during
+        a commit, as one event, and stops when the commit was refused. A session has one active run
+        at a time, and the next run replaces it.
         """
         self.snapshot = b""
         """The task as it was when it last paused or a run of it ended."""
@@ -220,6 +234,7 @@ class Journal:
         self._feed_failure: StoreUnavailable | None = None
         self._written_bytes = 0
         self._commits_under_way = 0
+        self._is_send_due = False  # at the end of this turn of the event loop
         self._message: Message | None = None
         self._run: RunRecord | None = None
         self.submit: Callable[[Commit], None] | None = None
@@ -273,14 +288,27 @@ class Journal:
             self._add_message(message)
         if not events:
             return
-        if not self._commits_under_way and not self._unsent:
-            if self._feed is None and not self._wakeups.is_followed(self._head.id):
-                self._wakeups.unread.start(self)
+        is_idle = not self._commits_under_way and self.submit is None
+        if is_idle and not self._is_send_due:
+            if self._feed is None and self._may_wait(events):
+                if not self._unsent:
+                    self._wakeups.unread.start(self)
             else:
                 # On the next loop iteration: events added until then share one commit.
+                self._is_send_due = True
                 self._loop.call_soon(self.send_unsent)
         for event in events:
             self._record(event)
+
+    def _may_wait(self, events: Sequence[Event]) -> bool:
+        """True for text of a task that nobody follows, other than with a feed.
+
+        A status is committed at once: lists are read by the time of the last status, and one that
+        shows up late would be behind those who have read up to a newer one.
+        """
+        if self._wakeups.is_followed(self._head.id):
+            return False
+        return all(isinstance(event, ArtifactUpdate) for event in events)
 
     def send_unsent(self) -> None:
         """Commit what is recorded now, and not only when the wait for more is over.
@@ -290,6 +318,22 @@ class Journal:
         # What opens a task goes with the submission of its message.
         is_waiting = self.submit is not None or self._commits_under_way or self.failure is not None
         if self._unsent and not is_waiting:
+            self._is_send_due = True  # what is appended by the next lines is sent by them
+            if self.writer is not None:
+                self.writer.add_text()
+            self._send(self._next_commit(ends_run=False, resume=None))
+        self._is_send_due = False
+
+    def send_rest(self) -> None:
+        """Commit what the agent has said: its run stops here, and nothing more follows.
+
+        Behind a commit under way, too: the store takes them in order.
+        """
+        if self.submit is not None or self.failure is not None:
+            return
+        if self.writer is not None:
+            self.writer.add_text()
+        if self._unsent:
             self._send(self._next_commit(ends_run=False, resume=None))
 
     async def add(self, event: ArtifactUpdate) -> None:
@@ -389,7 +433,8 @@ class Journal:
     async def settle(self, limit: int = 0) -> None:
         """Wait until at most `limit` events are not durable yet. Raises what the store raised."""
         while self.in_flight > limit and self.failure is None:
-            self.send_unsent()
+            if self._unsent:
+                self.send_unsent()
             await self._next_answer()
         if self.failure is not None:
             raise self.failure
@@ -397,7 +442,8 @@ class Journal:
     async def wait_durable(self, sequence: int) -> None:
         """Wait until this event is durable. Raises what the store raised."""
         while self.committed_sequence < sequence and self.failure is None:
-            self.send_unsent()
+            if self._unsent:
+                self.send_unsent()
             await self._next_answer()
         if self.failure is not None:
             raise self.failure
@@ -436,8 +482,8 @@ class Journal:
         # this loop turn, in one commit with what the agent says until then.
         if self._unsent:
             self.send_unsent()
-        if self.on_committed is not None:
-            self.on_committed()
+        if self.writer is not None:
+            self.writer.on_committed()
 
     # ---------------------------------------------------------------- details
 

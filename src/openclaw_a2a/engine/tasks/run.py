@@ -248,7 +248,7 @@ class ActiveRun:
             # No end is committed: the run stays in the store, and the next start recovers it. What
             # its agent has said is kept.
             if self.active_task is not None and not self.is_lost:
-                self.active_task.journal.send_unsent()
+                self.active_task.journal.send_rest()
             self._leave(Rejected(_taken_over() if self.is_lost else _stopping()))
             raise
         except Exception as error:  # one broad catch: no caller may wait for ever because of a bug
@@ -556,7 +556,7 @@ class ActiveRun:
         if self.active_task is not None:
             journal = self.active_task.journal
             # Before the first event, so that a refused commit interrupts the agent from the start.
-            journal.on_committed = self._after_commit
+            journal.writer = self
             journal.append([transcript.working()], run=self.record)
         return transcript
 
@@ -748,13 +748,13 @@ class ActiveRun:
         if not journal.in_flight or not limits.join_deltas:
             if grown := transcript.flush():
                 journal.append(grown, run=self.record)
-        # While commits are under way text is collected; `_after_commit` appends it as one event.
+        # While commits are under way text is collected; `on_committed` appends it as one event.
         elif transcript.pending_size > limits.pending_text:
             return 0
         # Down to a half, not to just below the limit: the agent resumes once per batch.
         return limits.inflight_events // 2 if journal.in_flight > limits.inflight_events else None
 
-    def _after_commit(self) -> None:
+    def on_committed(self) -> None:
         """The store took a commit, or refused it: then nothing more of the run can be kept."""
         active, transcript = self.active_task, self._transcript
         if active is None or transcript is None:
@@ -767,11 +767,17 @@ class ActiveRun:
                 self._detach()
             self.apply(RunSignal.INTERRUPT)
             return
-        if not transcript.pending_size or (journal.in_flight and self._engine.limits.join_deltas):
+        # The text that came while the commit was under way, as one event.
+        if not (journal.in_flight and self._engine.limits.join_deltas):
+            self.add_text()
+
+    def add_text(self) -> None:
+        """Append the text that was held back."""
+        active, transcript = self.active_task, self._transcript
+        if active is None or transcript is None or not transcript.pending_size:
             return
         try:
-            # The text that came while the commit was under way, as one event.
-            journal.append(transcript.flush(), run=self.record)
+            active.journal.append(transcript.flush(), run=self.record)
         except AgentFailed as error:
             # A callback of the journal: an exception would reach nobody but the event loop.
             self._stop_reason = self._stop_reason or error.message
@@ -780,7 +786,7 @@ class ActiveRun:
     async def _become_task(self, transcript: Transcript, events: Sequence[Event]) -> None:
         """Create the task with everything staged so far; it is shown once it is durable."""
         active = self.active_task = self._engine.open_task(self, self._engine.clock.now())
-        active.journal.on_committed = self._after_commit
+        active.journal.writer = self
         # All in one commit: a crash leaves the direct run, to be repeated, or the whole task.
         first = [transcript.submitted(), transcript.working(), *events]
         active.journal.append(first, run=self.record)
@@ -867,8 +873,8 @@ class ActiveRun:
         journal, unclosed = active.journal, active.journal.projection.open_artifacts
         # There is no text left to append, and no agent to interrupt. Another run of the task may
         # be at work, when this one was canceled in the queue.
-        if journal.on_committed == self._after_commit:
-            journal.on_committed = None
+        if journal.writer is self:
+            journal.writer = None
         # Clients wait for `lastChunk` of each artifact, also of a message that was cut off.
         if unclosed:
             closed = {

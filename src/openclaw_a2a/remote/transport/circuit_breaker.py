@@ -13,8 +13,8 @@ from enum import Enum
 import msgspec
 
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.remote.credentials import redact
 from openclaw_a2a.remote.result import CIRCUIT_OPEN, RemoteFailure
+from openclaw_a2a.remote.target_secrets import redact
 from openclaw_a2a.remote.transport.peer_errors import is_network_failure, is_unsent
 
 FAILURES_TO_OPEN = 5

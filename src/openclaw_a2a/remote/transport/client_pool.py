@@ -14,8 +14,8 @@ from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.validation import is_object
-from openclaw_a2a.remote.credentials import header_secrets
 from openclaw_a2a.remote.result import RemoteFailure
+from openclaw_a2a.remote.target_secrets import header_secrets
 from openclaw_a2a.remote.targets import Target, TargetIdentity
 from openclaw_a2a.remote.transport.agent_card import (
     EMPTY_CARD,

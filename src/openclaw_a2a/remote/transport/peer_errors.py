@@ -1,4 +1,7 @@
-"""Turns errors of requests to peers into failures with details and a hint for the caller."""
+"""Turns errors of requests to peers into failures with details and a hint for the caller.
+
+Secrets that a peer repeats are still in them: `remote/target_secrets` hides those in all results.
+"""
 
 import ssl
 from collections.abc import Iterator
