@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.auth.local_issuer import AUDIENCE, LocalIssuer, SigningKey
 from tests.hostile_documents import documents, json_near
@@ -74,6 +74,7 @@ def test_a_key_on_an_unknown_curve_does_not_hide_the_others(unknown: Json) -> No
 @given(
     st.text(st.characters(), max_size=20), st.sampled_from(["", ":1", ":99999", ":x", "@[", "]"])
 )
+@example(path="\ud800", more="")
 async def test_any_address_of_keys_in_our_network_is_refused(path: str, more: str) -> None:
     async def fetch(url: str) -> bytes:
         if url == SETTINGS_ELSEWHERE.discovery_url:

@@ -114,6 +114,25 @@ class ControlledStore(FlatStore):
         """Fail these writes from now on, as a full disk would."""
         self.refused = frozenset(names)
 
+    def refuse_held(self, name: str) -> None:
+        """Fail the first write of this name that is kept back."""
+        self.take_held(name).set_exception(
+            StoreUnavailable(f"the disk is full; {name} was not written")
+        )
+
+    async def pass_held(self, name: str) -> None:
+        """Let the first write of this name through that is kept back; returns when it is done."""
+        await asyncio.wait([self._pass(self._find_held(name))])
+
+    def take_held(self, name: str) -> "asyncio.Future[Any]":
+        """Never make the first write of this name that is kept back; what its writer waits for."""
+        return self._find_held(name)[2]
+
+    def _find_held(self, name: str) -> Write:
+        write = next(write for write in self._held if write[0] == name)
+        self._held.remove(write)
+        return write
+
     # ---------------------------------------------------------------- what an engine sees
 
     def _write(
@@ -159,8 +178,10 @@ class ControlledStore(FlatStore):
     def __getattr__(self, name: str) -> Any:
         """Everything else, reads above all: they pass, and count as long as they last."""
         found = super().__getattr__(name)
-        if not iscoroutinefunction(found):
+        if not callable(found):
             return found
+        if not iscoroutinefunction(found):
+            return lambda *args, **named: self._track(found(*args, **named))
 
         async def pass_on(*args: Any, **named: Any) -> Any:
             going = asyncio.get_running_loop().create_future()
@@ -175,6 +196,13 @@ class ControlledStore(FlatStore):
                 going.set_result(None)
 
         return pass_on
+
+    def _track(self, result: Any) -> Any:
+        """Other writes, of records and deliveries, pass as well, and count until they are made."""
+        if isinstance(result, asyncio.Future) and not result.done():
+            self.passing.add(result)
+            result.add_done_callback(self.passing.discard)
+        return result
 
     def submit(self, submission: Submission) -> Awaitable[Accepted | Duplicate]:
         return self._write("submit", lambda: self.inner.tasks.submit(submission))

@@ -484,8 +484,12 @@ def _parse_object(document: bytes) -> JsonObject:
             object_pairs_hook=_unique_members,
             parse_constant=_refuse_constant,
         )
+        if b"\\u" in document:  # only an escape can make it, and no address or name can hold it
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("it has half a character (a lone surrogate)") from None
     if not is_object(value):
         raise ValueError("it is not a JSON object")
     return value

@@ -176,6 +176,8 @@ class Engine:
         """Runs whose end the store refused; maintenance fails them."""
         self.detached: dict[RunId, Turn] = {}
         """The turns of those whose agents still work: maintenance ends that work."""
+        self.orphans: set[TaskId] = set()
+        """Tasks that no run works on and whose end the store refused; maintenance fails them."""
         self.session_tasks = SessionTasks()
         self.recoveries = SessionRecoveries()
         self._doubtful: dict[RunId, TaskId] = {}

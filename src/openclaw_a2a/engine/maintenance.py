@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.recovery import FailOutcome, fail_run, recover_runs
+from openclaw_a2a.engine.recovery import FailOutcome, fail_orphaned_tasks, fail_run, recover_runs
 from openclaw_a2a.engine.tasks.held_tasks import reject_expired
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import StoreUnavailable
@@ -46,6 +46,7 @@ async def keep_lease(engine: Engine) -> None:
                 await engine.replication.renew()
             await _fail_abandoned(engine)
             await _recover_doubtful(engine)
+            await _fail_orphans(engine)
         except StoreUnavailable as error:
             log.warning("maintenance.lease_not_renewed", reason=error.message)
         except Exception:  # the loop must continue, otherwise the lease expires
@@ -67,6 +68,13 @@ async def _fail_abandoned(engine: Engine) -> None:
             # Only now `has_run` is False, and the outbox can drop deliveries without a task.
             if record.task_id in engine.wakeups.subscribed:
                 engine.wakeups.notify(record.task_id)
+
+
+async def _fail_orphans(engine: Engine) -> None:
+    # Those of this engine only: another replica may be about to end the others.
+    if refused := frozenset(engine.orphans):
+        await fail_orphaned_tasks(engine, refused, reason=NOT_STORED)
+        engine.orphans -= refused - engine.active_tasks.keys()
 
 
 async def _recover_doubtful(engine: Engine) -> None:

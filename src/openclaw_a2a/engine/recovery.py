@@ -13,7 +13,7 @@ A replica does the same when it takes over the runs of another one (`Replication
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -99,9 +99,13 @@ async def recover_runs(engine: Engine, *, is_starting: bool = False) -> int:
     return len(records)
 
 
-async def fail_orphaned_tasks(engine: Engine) -> int:
-    """Fail active tasks without a run (records of another program); the number of tasks."""
+async def fail_orphaned_tasks(
+    engine: Engine, among: Collection[TaskId] | None = None, *, reason: str = ORPHANED
+) -> int:
+    """Fail active tasks without a run: all of them, or only `among`; the number of tasks."""
     orphans = await engine.store.tasks.list_orphaned_tasks()
+    if among is not None:
+        orphans = [task_id for task_id in orphans if task_id in among]
     for task_id in orphans:
         # The lock, because `end_stored_task` needs the task as it is stored now. Whatever held the
         # lock before may have ended the task.
@@ -111,7 +115,7 @@ async def fail_orphaned_tasks(engine: Engine) -> int:
                 is_over = stored is None or stored.head.state in TERMINAL
                 if stored is None or is_over or task_id in engine.active_tasks:
                     continue
-                await engine.end_stored_task(stored, TaskState.FAILED, ORPHANED)
+                await engine.end_stored_task(stored, TaskState.FAILED, reason)
             except CorruptRecord as error:
                 _log_damaged(task_id, error)
     if orphans:

@@ -1,24 +1,29 @@
 """Messages on a task: queued while it works, answering it while it waits, refused when it ended."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.engine.conftest import OpenHarness
-from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent
+from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent, Step
 from tests.engine.event_lines import artifact_texts, check_closed_once, check_journal, event_lines
-from tests.engine.harness import BOB, Harness, read_all, yield_to_others
+from tests.engine.harness import BOB, Harness, in_time, read_all, yield_to_others
 
-from openclaw_a2a.model.agent_event import Failed, InputRequired, Reply, TextDelta
+from openclaw_a2a.engine.maintenance import keep_lease
+from openclaw_a2a.engine.transcript.transcript import NO_REPLY, STOPPED
+from openclaw_a2a.model.agent_event import Failed, InputRequired, Reply, Stopped, TextDelta
 from openclaw_a2a.model.errors import (
     ContextMismatch,
+    Draining,
     MessageIdConflict,
     StoreUnavailable,
     TaskNotFound,
     TaskNotWaiting,
     TaskTerminal,
 )
+from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.message import Role
-from openclaw_a2a.model.task import TaskState, is_terminal
+from openclaw_a2a.model.task import TERMINAL, TaskState, is_terminal
 
 
 async def test_message_on_a_working_task_waits_and_joins_its_history_once(
@@ -317,6 +322,249 @@ async def test_rejected_answer_does_not_affect_one_that_came_at_the_same_time(
     ended = await harness.ended(await kept)
     assert ended.status.state is TaskState.COMPLETED
     check_journal(await harness.entries(task.id), ended)
+
+
+ENDINGS = [
+    ((Reply.of_text("done"),), TaskState.COMPLETED, "done"),
+    ((TextDelta("half"), Failed("broken")), TaskState.FAILED, "broken"),
+    ((TextDelta("half"), Stopped()), TaskState.CANCELED, STOPPED),
+    ((), TaskState.COMPLETED, NO_REPLY),
+]
+
+
+@pytest.mark.parametrize(("steps", "state", "text"), ENDINGS)
+async def test_task_whose_last_message_is_refused_ends_as_the_one_before_it(
+    harness: Harness, agent: ControlledAgent, steps: tuple[Step, ...], state: TaskState, text: str
+) -> None:
+    first = await harness.send("one")
+    run = await agent.next_run()
+    task_id = run.turn.task_id
+    follower = await harness.follow(task_id)
+    await harness.all_is_quiet()
+    harness.store.hold()
+    second = asyncio.ensure_future(harness.send("two", task_id=task_id, waits=False))
+    await harness.store.wait_held("submit")
+    run.end(*steps)
+    await harness.store.wait_held("commit")
+    harness.store.refuse_held("submit")
+    harness.store.release()
+    task = await harness.ended(first)
+    assert task.status.state is state
+    with pytest.raises(StoreUnavailable):
+        await harness.outcome(await in_time(second))
+    entries = await read_all(follower)
+    assert [entry.state for entry in entries if entry.state in TERMINAL] == [state]
+    assert task.status.message is not None
+    assert [part.text for part in task.status.message.parts] == [text]
+    assert await harness.store.list_orphaned_tasks() == []
+    assert await harness.state(task_id) is state
+    assert not harness.engine.active_tasks
+    assert not harness.engine.runs
+
+
+async def test_task_whose_first_answer_is_too_large_for_a_status_ends_as_its_sender_was_told(
+    open_harness: OpenHarness, agent: ControlledAgent
+) -> None:
+    harness = await open_harness(agent, event_bytes=400)
+    first = await harness.send("one")
+    run = await agent.next_run()
+    await harness.all_is_quiet()
+    harness.store.hold()
+    second = asyncio.ensure_future(harness.send("two", task_id=run.turn.task_id, waits=False))
+    await harness.store.wait_held("submit")
+    # Each part is small enough; the status that repeats them all is not.
+    run.end(*[TextDelta("x" * 100) for _ in range(5)])
+    await harness.store.wait_held("commit")
+    harness.store.refuse_held("submit")
+    harness.store.release()
+    task = await harness.ended(first)
+    with pytest.raises(StoreUnavailable):
+        await harness.outcome(await in_time(second))
+    assert task.status.state is TaskState.FAILED
+    assert "limits.eventBytes" in str(task.status.message)
+
+
+async def test_refused_message_does_not_end_a_task_whose_accepted_message_waits_for_a_restart(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    await harness.send("one")
+    first = await agent.next_run()
+    task_id = first.turn.task_id
+    await harness.send("two", task_id=task_id)
+    first.end(Reply.of_text("answer one"))
+    await agent.next_run()
+    await harness.all_is_quiet()
+    harness.store.hold()
+    third = asyncio.ensure_future(harness.send("three", task_id=task_id, waits=False))
+    await harness.store.wait_held("submit")
+    stopping = asyncio.ensure_future(harness.engine.stop())
+    await yield_to_others(30)
+    harness.store.refuse_held("submit")
+    harness.store.release()
+    await in_time(stopping)
+    with pytest.raises((StoreUnavailable, Draining)):
+        await harness.outcome(await in_time(third))
+    assert await harness.state(task_id) is TaskState.WORKING
+    assert await harness.store.list_orphaned_tasks() == []
+
+
+async def test_refused_message_does_not_end_a_task_of_which_another_was_accepted_meanwhile(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    await harness.send("one")
+    first = await agent.next_run()
+    task_id = first.turn.task_id
+    await harness.all_is_quiet()
+    harness.store.hold()
+    second, third = (
+        asyncio.ensure_future(harness.send(text, task_id=task_id, waits=False))
+        for text in ("two", "three")
+    )
+    await harness.store.wait_held("submit")
+    await yield_to_others()
+    assert harness.store.held == ["submit", "submit"]
+    first.end(Reply.of_text("answer one"))
+    await harness.store.wait_held("commit")
+    await harness.store.pass_held("commit")
+    await harness.store.pass_held("submit")
+    await in_time(second)
+    stopping = asyncio.ensure_future(harness.engine.stop())
+    await yield_to_others(30)
+    harness.store.refuse_held("submit")
+    harness.store.release()
+    await in_time(stopping)
+    with pytest.raises((StoreUnavailable, Draining)):
+        await harness.outcome(await in_time(third))
+    assert await harness.state(task_id) is TaskState.WORKING
+    assert await harness.store.list_orphaned_tasks() == []
+
+
+async def test_refused_message_does_not_end_a_task_whose_accepted_message_cannot_start(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    await harness.send("one")
+    first = await agent.next_run()
+    task_id = first.turn.task_id
+    second = await harness.send("two", task_id=task_id)
+    await harness.all_is_quiet()
+    harness.store.hold()
+    third = asyncio.ensure_future(harness.send("three", task_id=task_id, waits=False))
+    await harness.store.wait_held("submit")
+    first.end(Reply.of_text("answer one"))
+    await harness.store.wait_held("commit")
+    await harness.store.pass_held("commit")
+    await harness.store.wait_held("start_run")
+    harness.store.refuse_held("start_run")
+    harness.store.refuse_held("submit")
+    harness.store.release()
+    for refused in (second, await in_time(third)):
+        with pytest.raises(StoreUnavailable):
+            await harness.outcome(refused)
+    assert await harness.state(task_id) is TaskState.WORKING
+    await maintain_once(harness)
+    assert await harness.state(task_id) is TaskState.FAILED
+
+
+async def test_task_that_is_canceled_while_its_last_message_is_a_repetition_is_canceled(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    await harness.send("one")
+    run = await agent.next_run()
+    task_id = run.turn.task_id
+    may_go_on = harness.store.resting["find_duplicate"] = asyncio.Event()
+    late = asyncio.ensure_future(
+        harness.send("two", message_id="second", task_id=task_id, waits=False)
+    )
+    await yield_to_others()
+    del harness.store.resting["find_duplicate"]
+    second = await harness.send("two", message_id="second", task_id=task_id)
+    harness.store.hold()
+    may_go_on.set()  # it has not seen that the message is stored by now
+    await harness.store.wait_held("submit")
+    canceled = asyncio.ensure_future(harness.cancel(task_id))
+    await run.stopped.wait()
+    await yield_to_others(100)
+    harness.store.release()
+    assert (await in_time(canceled)).status.state is TaskState.CANCELED
+    assert (await harness.ended(second)).status.state is TaskState.CANCELED
+    assert (await harness.ended(await in_time(late))).status.state is TaskState.CANCELED
+    assert await harness.store.list_orphaned_tasks() == []
+
+
+async def test_task_whose_last_message_and_end_are_refused_is_ended_when_the_store_is_back(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    first = await harness.send("one")
+    run = await agent.next_run()
+    task_id = run.turn.task_id
+    await harness.all_is_quiet()
+    harness.store.hold()
+    second = asyncio.ensure_future(harness.send("two", task_id=task_id, waits=False))
+    await harness.store.wait_held("submit")
+    run.end(Reply.of_text("done"))
+    await harness.store.wait_held("commit")
+    harness.store.refuse("commit")
+    harness.store.refuse_held("submit")
+    harness.store.release()
+    with pytest.raises(StoreUnavailable):
+        await harness.outcome(await in_time(second))
+    with pytest.raises(StoreUnavailable):
+        await harness.outcome(first)
+    assert await harness.state(task_id) is TaskState.WORKING
+    harness.store.refuse()
+    await maintain_once(harness)
+    assert await harness.state(task_id) is TaskState.FAILED
+
+
+async def test_end_that_is_refused_while_another_is_mended_is_mended_in_the_next_round(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    ends = [await hold_end_of_refused_message(harness, agent, name) for name in ("a", "b")]
+    (first, first_end), (second, second_end) = ends
+    first_end.set_exception(StoreUnavailable("the disk is full"))
+    await harness.all_is_quiet()
+    harness.store.hold()
+    loop = asyncio.ensure_future(keep_lease(harness.engine))
+    await yield_to_others()
+    harness.clock.advance(harness.engine.limits.lease_s)
+    await harness.store.wait_held("commit")  # it ends the first one
+    second_end.set_exception(StoreUnavailable("the disk is full"))
+    await yield_to_others()
+    harness.store.release()
+    await harness.all_is_quiet()
+    await harness.clock.one_round(harness.engine.limits.lease_s)
+    loop.cancel()
+    assert [await harness.state(one) for one in (first, second)] == [TaskState.FAILED] * 2
+
+
+async def hold_end_of_refused_message(
+    harness: Harness, agent: ControlledAgent, context: str
+) -> tuple[TaskId, "asyncio.Future[Any]"]:
+    """A task whose last message was refused, and the commit of its end, which is never made."""
+    await harness.send("one", context=context)
+    run = await agent.next_run()
+    task_id = run.turn.task_id
+    await harness.all_is_quiet()
+    harness.store.hold()
+    sending = asyncio.ensure_future(harness.send("two", task_id=task_id, waits=False))
+    await harness.store.wait_held("submit")
+    run.end(Reply.of_text("done"))
+    await harness.store.wait_held("commit")
+    await harness.store.pass_held("commit")
+    harness.store.refuse_held("submit")
+    await harness.store.wait_held("commit")
+    with pytest.raises(StoreUnavailable):
+        await harness.first(await in_time(sending))
+    taken = harness.store.take_held("commit")
+    harness.store.release()
+    return task_id, taken
+
+
+async def maintain_once(harness: Harness) -> None:
+    """One round of the maintenance that mends what the store refused."""
+    loop = asyncio.ensure_future(keep_lease(harness.engine))
+    await harness.clock.one_round(harness.engine.limits.lease_s)
+    loop.cancel()
 
 
 async def test_message_that_the_store_rejects_is_an_error_for_its_sender_only(

@@ -5,6 +5,7 @@ final one is the task when its last run has left (`ActiveTask.finished`).
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -26,6 +27,7 @@ from openclaw_a2a.model.records import RunRecord, StreamBody, TaskHead, encode_j
 from openclaw_a2a.model.task import (
     ACTIVE,
     PAUSED,
+    Event,
     StatusUpdate,
     Task,
     TaskState,
@@ -176,6 +178,9 @@ class ActiveTask:
     """After a crash: the artifacts the task had before the interrupted run."""
     published = NOTHING_PUBLISHED
     """After a crash: what the interrupted run had published."""
+    postponed_end: Callable[[], Sequence[Event]] | None = None
+    """The last events of a run that did not end the task, because other messages were with the
+    store. They are written when it accepts none of these."""
 
     def __init__(self, journal: Journal, created: Task | None = None) -> None:
         self.journal = journal
@@ -263,6 +268,14 @@ class ActiveTask:
         """
         return len(self.runs) > 1 and any(
             other is not run and other.state is not RunState.ENDING for other in self.runs
+        )
+
+    def has_only_doubtful_runs(self, run: "ActiveRun") -> bool:
+        """True when the store has accepted no other message of this task whose run goes on."""
+        return all(
+            other.submission is not None or other.state is RunState.ENDING
+            for other in self.runs
+            if other is not run
         )
 
     def artifact_counters(self, record: RunRecord) -> ArtifactCounters:

@@ -99,6 +99,7 @@ class ActiveRun:
     # Whether attributes that are set later have room beside those of `__init__` depends on what
     # the first objects of a process did; without room each has a dictionary of 800 bytes.
     __slots__ = (
+        "_ends_for_others",
         "_ends_task",
         "_engine",
         "_error",
@@ -164,6 +165,8 @@ class ActiveRun:
         """True when the last commit of the run is with the store."""
         self._ends_task = False
         """True when the task ends with it: another run may end it in the same moment."""
+        self._ends_for_others = False
+        """True when the end is that of the runs before it, and its own message was refused."""
         self._stop_reason: str | None = None
         """Why the agent was interrupted, when that makes the run fail: its time, or its text."""
         self._error: GatewayError | None = None
@@ -241,9 +244,10 @@ class ActiveRun:
                         # committed.
                         failure = await self._ask_agent(transcript)
                         await self._conclude(transcript, failure)
-                if self._is_end_sent and self.active_task is not None:
-                    await self.active_task.journal.settle()
-                    self._finish_task(self.active_task)
+            # Also of a rejected run, when it was the last message that its task waited for.
+            if self._is_end_sent and self.active_task is not None:
+                await self.active_task.journal.settle()
+                self._finish_task(self.active_task)
         except asyncio.CancelledError:
             # No end is committed: the run stays in the store, and the next start recovers it. What
             # its agent has said is kept.
@@ -252,8 +256,7 @@ class ActiveRun:
             self._leave(Rejected(_taken_over() if self.is_lost else _stopping()))
             raise
         except Exception as error:  # one broad catch: no caller may wait for ever because of a bug
-            if self.state is not RunState.REJECTED:  # then everyone who waits knows already
-                self._abandon(error)
+            self._abandon(error)
         finally:
             # Last of all, when the end is durable or given up: leaving the slot lets the next run
             # of the session start, and `remove_run` takes the task out of the active ones.
@@ -347,8 +350,14 @@ class ActiveRun:
         accepted = answer.result()
         if isinstance(accepted, Duplicate):
             self._reject(Rejected(None, accepted), commit)
-            return
-        self._record_submission()
+        else:
+            self._record_submission()
+            self._on_accepted(submission)
+
+    def _on_accepted(self, submission: Submission) -> None:
+        commit, active = submission.commit, self.active_task
+        if active is not None:
+            active.postponed_end = None  # from now on this run ends the task, or recovery does
         replication = self._engine.replication
         if replication is not None and self.record.owner != replication.id:
             self._lose_stored(commit)
@@ -357,14 +366,14 @@ class ActiveRun:
         delivery = submission.delivery if submission.delivery_owner is None else None
         if delivery is not None:
             self._engine.wakeups.add_delivery(delivery)
-        if self.active_task is not None and self.active_task.is_opening:
+        if active is not None and active.is_opening:
             # This message opened the task: what its sender sees first is in memory.
-            self.active_task.on_opened(commit, None)
-            self.active_task.show_created(self)
+            active.on_opened(commit, None)
+            active.show_created(self)
             return
         if delivery is not None:
             self._engine.wakeups.notify(self.record.task_id)
-        if self.active_task is not None:
+        if active is not None:
             # A job: a callback cannot await. `_end_task` sets `created` if it is faster.
             self._engine.supervisor.spawn("show-task", self._show_task())
 
@@ -421,11 +430,28 @@ class ActiveRun:
             error = rejected.error or AlreadyExists("the message was accepted before")
             # If this message opened the task, its journal fails and so interrupts an early agent.
             self.active_task.on_opened(commit, error)
-        self._leave(rejected)
-        # Removed at once: a run that started early still has to stop, and the same message may
-        # come again before it has.
-        self._engine.remove_run(self)
+        if self._end_postponed():
+            self.created.set(rejected)  # it leaves when that end is durable
+        else:
+            self._leave(rejected)
+            # Removed at once: a run that started early still has to stop, and the same message may
+            # come again before it has.
+            self._engine.remove_run(self)
         self.apply(RunSignal.REJECT)
+
+    def _end_postponed(self) -> bool:
+        """End the task, if a run before this one has left that to the messages behind it.
+
+        This is the last of them, and it was not accepted. False: there is nothing to end.
+        """
+        active = self.active_task
+        if active is None or active.postponed_end is None or active.journal.failure is not None:
+            return False
+        if active.journal.state not in ACTIVE or active.has_other_runs(self) or self.is_lost:
+            return False
+        self._ends_task = active.journal.send_end(active.postponed_end(), run=None)
+        self._is_end_sent = self._ends_for_others = True
+        return True
 
     def _leave(self, rejected: Rejected) -> None:
         """Release everyone who waits for this run."""
@@ -435,6 +461,11 @@ class ActiveRun:
 
     def _abandon(self, error: Exception) -> None:
         """The store refuses the run: maintenance fails it, or its new owner goes on with it."""
+        if self.state is RunState.REJECTED:  # everyone who waits for it knows already
+            if self._ends_for_others:
+                self._engine.orphans.add(self.record.task_id)
+                self._leave(Rejected(error if isinstance(error, GatewayError) else None))
+            return
         if not isinstance(error, (Conflict, StoreUnavailable)):
             log.exception("run.crashed", run_id=self.record.id)
             error = GatewayFault(f"the run broke: {type(error).__name__}")
@@ -848,19 +879,24 @@ class ActiveRun:
         # The task goes on with the next message, so this run may not end it: A2A allows no message
         # after a terminal state.
         if len(active.runs) > 1 and active.has_other_runs(self):
+            # A message that is accepted ends the task, or its run is left to recovery.
+            is_doubtful = active.has_only_doubtful_runs(self)
+            active.postponed_end = partial(self._final_events, transcript) if is_doubtful else None
             is_canceled = self.is_cancel_requested
             events = transcript.close() if is_canceled else transcript.continue_working()
-        elif transcript.failure is not None:
-            events = transcript.fail(transcript.failure)
-        elif self.is_cancel_requested:
-            events = transcript.cancel()
         else:
-            events = transcript.complete()
+            events = self._final_events(transcript)
         if not self._pause_events:
             return events
         # The pause is not shown any more, but the artifacts that it closed must be closed.
         closing = [event for event in self._pause_events if isinstance(event, ArtifactUpdate)]
         return [*closing, *events]
+
+    def _final_events(self, transcript: Transcript) -> Sequence[Event]:
+        """The events with which the task ends."""
+        if transcript.failure is not None:
+            return transcript.fail(transcript.failure)
+        return transcript.cancel() if self.is_cancel_requested else transcript.complete()
 
     def _end_task(
         self,
@@ -891,6 +927,7 @@ class ActiveRun:
             # What of the events was recorded before the error goes along with this commit.
             journal.limits = UNLIMITED
             state = TaskState.WORKING if active.has_other_runs(self) else TaskState.FAILED
+            transcript.failure = error.message  # for an end that is postponed
             status = transcript.status_text(state, error.message)
             closing = transcript.close_unfinished(unclosed)
             is_over = journal.send_end([*closing, status], run=self.record)
