@@ -254,8 +254,8 @@ def queued_s(pid: int) -> float:
 class Line:
     """A session's connection, made anew before the gateway closes it for being idle."""
 
-    def __init__(self, door: Target) -> None:
-        self._door = door
+    def __init__(self, target: Target) -> None:
+        self._target = target
         self._connection: Connection | None = None
         self._used = 0.0
 
@@ -264,7 +264,7 @@ class Line:
         if known is None or known.is_closed or is_old:
             if known is not None:
                 known.close()
-            self._connection = await self._door.connect()
+            self._connection = await self._target.connect()
         self._used = time.time()
         assert self._connection is not None
         return await self._connection.request(json.dumps(body).encode())
@@ -471,12 +471,12 @@ async def measure_rate(data: Path, options: Json) -> Json:
 
 async def send_until(url: str, end: float) -> int:
     """Send messages to the default agent on all connections; how many."""
-    door = Target(url + RPC, "1.0", [], accept="application/json")
+    target = Target(url + RPC, "1.0", [], accept="application/json")
 
     async def work() -> int:
-        connection, count = await door.connect(), 0
+        connection, count = await target.connect(), 0
         while time.time() < end:
-            status, body = await connection.request(door.dialect.send("hello"))
+            status, body = await connection.request(target.dialect.send("hello"))
             assert status == 200 and b'"error"' not in body[:80], body
             count += 1
         connection.close()

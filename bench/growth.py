@@ -57,12 +57,12 @@ async def cost(pid: int, work: Callable[[], Awaitable[int]], settle_s: float = 0
     return round((cpu_s(pid) - spent) / count * 1e6, 1)
 
 
-async def ask_for(door: Target, make: Callable[[], bytes], seconds: float = SECONDS) -> int:
+async def ask_for(target: Target, make: Callable[[], bytes], seconds: float = SECONDS) -> int:
     """Requests on all connections for a while; how many."""
     end = time.monotonic() + seconds
 
     async def work() -> int:
-        connection, count = await door.connect(), 0
+        connection, count = await target.connect(), 0
         while time.monotonic() < end:
             status, body = await connection.request(make())
             assert status == 200 and b'"error"' not in body[:80], body[:300]
@@ -73,15 +73,15 @@ async def ask_for(door: Target, make: Callable[[], bytes], seconds: float = SECO
     return sum(await asyncio.gather(*(work() for _ in range(CONNECTIONS))))
 
 
-def door_of(server: Running) -> Target:
+def target_of(server: Running) -> Target:
     return Target(server.url, "1.0", [])
 
 
-async def stream_runs(door: Target, text: str, count: int) -> None:
+async def stream_runs(target: Target, text: str, count: int) -> None:
     """Stream so many runs to their ends, one after the other."""
     for _ in range(count):
-        connection, seen = await door.connect(), list[bytes]()
-        await connection.request(door.dialect.stream(text), seen.append)
+        connection, seen = await target.connect(), list[bytes]()
+        await connection.request(target.dialect.stream(text), seen.append)
         assert b"COMPLETED" in b"".join(seen), seen[-1:]
         connection.close()
 
@@ -93,12 +93,12 @@ async def measure_chunks(data: Path) -> Json:
     """CPU per chunk of a streamed answer, each an event of its own."""
     points: Points = []
     with started("ours-each", data) as server:
-        await stream_runs(door_of(server), "chunks:100:32", 20)
+        await stream_runs(target_of(server), "chunks:100:32", 20)
         for size in CHUNKS:
             runs = max(1, _EVENTS // size)
 
             async def stream(size: int = size, runs: int = runs) -> int:
-                await stream_runs(door_of(server), f"chunks:{size}:32", runs)
+                await stream_runs(target_of(server), f"chunks:{size}:32", runs)
                 return size * runs
 
             points.append((size, await cost(server.pid, stream)))
@@ -109,20 +109,20 @@ async def measure_history(data: Path) -> Json:
     """CPU per message that a task gets, and of reading it with its last messages only."""
     lines: dict[str, Points] = {"new message": [], "get, last 10": []}
     with started("ours", data) as server:
-        door = door_of(server)
-        await stream_runs(door, "hist:10", 20)
+        target = target_of(server)
+        await stream_runs(target, "hist:10", 20)
         for size in HISTORY:
             runs = max(1, _EVENTS // 2 // size)
 
             async def stream(size: int = size, runs: int = runs) -> int:
-                await stream_runs(door, f"hist:{size}", runs)
+                await stream_runs(target, f"hist:{size}", runs)
                 return size * runs
 
             lines["new message"].append((size, await cost(server.pid, stream)))
-            answer = await door.call(door.dialect.send(f"hist:{size}"))
-            read = partial(door.dialect.get, door.dialect.task_of(answer)["id"], 10)
+            answer = await target.call(target.dialect.send(f"hist:{size}"))
+            read = partial(target.dialect.get, target.dialect.task_of(answer)["id"], 10)
             lines["get, last 10"].append(
-                (size, await cost(server.pid, partial(ask_for, door, read)))
+                (size, await cost(server.pid, partial(ask_for, target, read)))
             )
     return {"lines": lines}
 
@@ -143,15 +143,15 @@ async def measure_tasks(data: Path) -> Json:
 
 async def measure_store(server: Running, size: int) -> dict[str, float]:
     """CPU of each operation with a store of this size."""
-    door, number = door_of(server), iter(range(10**9))
+    target, number = target_of(server), iter(range(10**9))
     requests: dict[str, Callable[[], bytes]] = {
-        "send": lambda: door.dialect.send("echo:x"),
-        "get": lambda: door.dialect.get(f"task-{next(number) * 7919 % size + 1:032}"),
-        "list of 50": lambda: door.dialect.list(50),
+        "send": lambda: target.dialect.send("echo:x"),
+        "get": lambda: target.dialect.get(f"task-{next(number) * 7919 % size + 1:032}"),
+        "list of 50": lambda: target.dialect.list(50),
     }
-    await ask_for(door, requests["send"], 1.0)
+    await ask_for(target, requests["send"], 1.0)
     return {
-        name: await cost(server.pid, partial(ask_for, door, make))
+        name: await cost(server.pid, partial(ask_for, target, make))
         for name, make in requests.items()
     }
 
@@ -161,17 +161,17 @@ async def measure_streams(data: Path) -> Json:
     points: Points = []
     held: list[Connection] = []
     with started("ours", data) as server:
-        door = door_of(server)
-        await ask_for(door, lambda: door.dialect.send("echo:x"), 1.0)
+        target = target_of(server)
+        await ask_for(target, lambda: target.dialect.send("echo:x"), 1.0)
         before = resident_kb(server.pid) or 0
         for size in STREAMS:
             while len(held) < size:
                 held += await asyncio.gather(
-                    *(open_stream(door) for _ in range(min(50, size - len(held))))
+                    *(open_stream(target) for _ in range(min(50, size - len(held))))
                 )
             await asyncio.sleep(1)
             grown = (resident_kb(server.pid) or 0) - before
-            send = partial(ask_for, door, lambda: door.dialect.send("echo:x"))
+            send = partial(ask_for, target, lambda: target.dialect.send("echo:x"))
             points.append((size, await cost(server.pid, send)))
         alive = sum(not one.is_closed for one in held)
         for one in held:
@@ -180,16 +180,16 @@ async def measure_streams(data: Path) -> Json:
     return {"lines": {"send": points}, "kb_each": round(grown / STREAMS[-1], 1)}
 
 
-async def open_stream(door: Target) -> Connection:
+async def open_stream(target: Target) -> Connection:
     """A stream whose task is worked on; open once its first event is here."""
-    connection = await door.connect()
+    connection = await target.connect()
     first: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def see(piece: bytes) -> None:
         if not first.done():
             first.set_result(piece)
 
-    request = asyncio.ensure_future(connection.request(door.dialect.stream("hold:3600"), see))
+    request = asyncio.ensure_future(connection.request(target.dialect.stream("hold:3600"), see))
     request.add_done_callback(lambda done: done.cancelled() or done.exception())
     await first
     return connection
@@ -226,15 +226,15 @@ async def measure_running(data: Path) -> Json:
     """What a running task holds, beside nothing that follows it."""
     count = 2_000
     with started("ours", data) as server:
-        door = door_of(server)
-        await ask_for(door, lambda: door.dialect.send("echo:x"), 1.0)
+        target = target_of(server)
+        await ask_for(target, lambda: target.dialect.send("echo:x"), 1.0)
         before = resident_kb(server.pid) or 0
         left = iter(range(count))
 
         async def work() -> None:
-            connection = await door.connect()
+            connection = await target.connect()
             for _ in left:
-                await connection.request(door.dialect.send("hold:3600", waits=False))
+                await connection.request(target.dialect.send("hold:3600", waits=False))
             connection.close()
 
         await asyncio.gather(*(work() for _ in range(CONNECTIONS)))

@@ -5,8 +5,9 @@
   .venv/bin/python bench/planning.py load steps       only these figures
   .venv/bin/python bench/planning.py --profile /tmp/p update
 
-All requests go over loopback to the JSON-RPC door of a gateway process on a durable store. Clocks
-are at the edges: where the store's thread has synced a step's end, and where an agent is run.
+All requests go over loopback to the JSON-RPC endpoint of a gateway process on a durable store.
+Clocks are at the edges: where the store's thread has synced a step's end, and where an agent is
+run.
 """
 
 import argparse
@@ -87,18 +88,18 @@ class Bed:
         self.process, self.pid, self.data = process, process.pid, data
         self.url = f"http://127.0.0.1:{port}"
         url = self.url + RPC
-        self._door = Target(url, "1.0", [f"A2A-Extensions: {URI}"], accept="application/json")
+        self._target = Target(url, "1.0", [f"A2A-Extensions: {URI}"], accept="application/json")
         self._connections: list[Connection] = []
 
     async def open(self) -> None:
         """Connect."""
-        self._connections = [await self._door.connect() for _ in range(CONNECTIONS)]
+        self._connections = [await self._target.connect() for _ in range(CONNECTIONS)]
 
     async def ask(self, place: int, method: str, **params: Json) -> Json:
         """The result of a request over one of the connections."""
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         if self._connections[place].is_closed:  # it was idle for long
-            self._connections[place] = await self._door.connect()
+            self._connections[place] = await self._target.connect()
         status, answer = await self._connections[place].request(json.dumps(body).encode())
         assert status == 200 and b'"error"' not in answer[:60], answer[:500]
         return json.loads(answer)["result"]

@@ -171,14 +171,14 @@ async def _wait_then_cancel(event: anyio.Event, scope: anyio.CancelScope) -> Non
 
 
 class AsgiClient:
-    """Where a test knocks: an application and the headers this client always sends."""
+    """A client of an application, with the headers that it always sends."""
 
     def __init__(self, app: AsgiApp, headers: Mapping[str, str] | None = None) -> None:
         self.app = app
         self._headers = dict(headers or {})
 
     def with_headers(self, **headers: str) -> "AsgiClient":
-        """The same door for a client that always sends these headers too."""
+        """A client of the same application that always sends these headers too."""
         more = {name.replace("_", "-"): value for name, value in headers.items()}
         return AsgiClient(self.app, {**self._headers, **more})
 

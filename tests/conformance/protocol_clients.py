@@ -168,7 +168,7 @@ class RpcClient:
         self._path = path
 
     def at(self, http: AsgiClient) -> "RpcClient":
-        """The same client at another door (other headers)."""
+        """The same client with another HTTP client (other headers)."""
         return RpcClient(http, check=self._check, path=self._path)
 
     def at_path(self, path: str) -> "RpcClient":

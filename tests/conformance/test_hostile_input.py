@@ -242,8 +242,8 @@ async def test_other_http_methods_are_refused(start: Start, method: str) -> None
 
 
 @pytest.fixture(scope="module")
-def steady_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A door that lives as long as the module, asked from ordinary (not async) tests."""
+def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A gateway for the whole module, asked from ordinary (not async) tests."""
     data: Path = tmp_path_factory.mktemp("steady")
     agent = ScriptedAgent(script=lambda turn: [Reply(turn.message.parts)])
     with start_blocking_portal() as portal:
@@ -300,9 +300,9 @@ _near_params = st.recursive(
 
 @pytest.mark.requirement("promise.bounds.hostile")
 @given(body=st.binary(max_size=300))
-def test_arbitrary_bytes_never_cause_a_500(steady_door: Any, body: bytes) -> None:
+def test_arbitrary_bytes_never_cause_a_500(shared_gateway: Any, body: bytes) -> None:
     for path in (RPC, f"{REST}/message:send"):
-        response = steady_door(path, body)
+        response = shared_gateway(path, body)
         assert response.status < 500
         assert response.json["error"]["code"] != -32603
 
@@ -310,18 +310,18 @@ def test_arbitrary_bytes_never_cause_a_500(steady_door: Any, body: bytes) -> Non
 @pytest.mark.requirement("promise.bounds.hostile")
 @given(method=st.sampled_from(METHODS), params=_near_params, call_id=_json)
 def test_arbitrary_params_never_cause_a_500(
-    steady_door: Any, method: str, params: Json, call_id: Json
+    shared_gateway: Any, method: str, params: Json, call_id: Json
 ) -> None:
     body = json.dumps({"jsonrpc": "2.0", "id": call_id, "method": method, "params": params})
-    response = steady_door(RPC, body.encode("utf-8", "surrogatepass"))
+    response = shared_gateway(RPC, body.encode("utf-8", "surrogatepass"))
     assert response.status < 500
     assert "-32603" not in response.body.decode("utf-8")
 
 
 @pytest.mark.requirement("promise.bounds.hostile", "wire.v1.parts")
 @given(text=st.text(min_size=1).filter(str.strip), data=_json)
-def test_arbitrary_text_and_data_round_trip(steady_door: Any, text: str, data: Json) -> None:
+def test_arbitrary_text_and_data_round_trip(shared_gateway: Any, text: str, data: Json) -> None:
     params = v1_message(parts=[{"text": text}, {"data": data}])
     body = json.dumps(json.loads(encode_call("SendMessage", params)))
-    response = steady_door(RPC, body.encode())
+    response = shared_gateway(RPC, body.encode())
     assert response.json["result"]["message"]["parts"] == [{"text": text}, {"data": data}]

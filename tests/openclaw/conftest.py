@@ -9,7 +9,7 @@ Fixtures, one of each on each of the two workers that run this folder (tests/con
     openclaw          the shared gateway, warm (`openclaw_process.OpenClaw`): `.ws_url`, `.url`,
                       `.token`, `.port`, `.pid`, `.config`, `.env` (for the program), `.program`
                       (the command `openclaw`), `.workspace(agent)`, `.chat(agent, text)`. Agents
-                      `main` and `helper`, images in, exec asks for approval, HTTP doors open.
+                      `main` and `helper`, images in, exec asks for approval, HTTP endpoints on.
                       Nobody may stop it. Use a session of your own: `marker` helps
     killable_openclaw a second gateway, which tests may `kill()` and `start()` again; ready when
                       a test gets it, and started again for the next test when one left it dead

@@ -183,7 +183,7 @@ class OpenClaw:
         session_key: str | None = None,
         within_s: float = TURN_DEADLINE_S,
     ) -> str:
-        """The answer to one message, over OpenClaw's own HTTP door."""
+        """The answer to one message, over OpenClaw's own HTTP endpoint."""
         headers = {"authorization": f"Bearer {self.token}", "content-type": "application/json"}
         if session_key is not None:
             headers["x-openclaw-session-key"] = session_key

@@ -1,4 +1,4 @@
-"""The repository as people find it: locks, doors, and nothing of the machine it was made on."""
+"""The repository as people find it: lock files, addresses, and nothing of one machine."""
 
 import json
 import os

@@ -50,7 +50,7 @@ class GatewayHarness:
         return await self._running.enter_async_context(gateway)
 
     async def client(self, agent: Agent, **more: Json) -> V1Client:
-        """Start a gateway and knock at its door."""
+        """A client of a gateway that was just started."""
         return V1Client(AsgiClient((await self.open(agent, **more)).asgi))
 
     async def close(self) -> None:

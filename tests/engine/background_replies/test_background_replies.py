@@ -256,8 +256,8 @@ async def test_of_several_stores_the_one_that_knows_the_session_gets_the_reply(
     }
     try:
         gateway = await gateways.open(agent, settings={"channels.a2a.accounts.other": other})
-        door = AsgiClient(gateway.asgi)
-        here, there = V1Client(door), V1Client(door, path="/agents/other/a2a/jsonrpc")
+        http = AsgiClient(gateway.asgi)
+        here, there = V1Client(http), V1Client(http, path="/agents/other/a2a/jsonrpc")
         first, second = (await here.send())["task"], (await there.send())["task"]
         await agent.reply("for the second", reply_id="2")
         await agent.reply("for the first", reply_id="1", turn=0)

@@ -1,4 +1,4 @@
-"""The plugin in a Node of its own, doors it may knock at, and machines it may be put on."""
+"""The plugin in a Node of its own, servers that it calls, and machines it may be put on."""
 
 import asyncio
 import json
@@ -113,8 +113,8 @@ async def host() -> AsyncIterator[Host]:
         await listening
 
 
-class Door:
-    """Answers as it is told to; `asked` has every request: method, path, headers, body."""
+class ScriptedServer:
+    """Answers as it is scripted to; `asked` has every request: method, path, headers, body."""
 
     def __init__(self) -> None:
         self.asked: list[Json] = []
@@ -125,7 +125,7 @@ class Door:
         self.kind = "text/event-stream"
         self.pieces: list[bytes] = []
         self.stays_open = False
-        self.is_knocked = threading.Event()
+        self.is_asked = threading.Event()
         self.is_left = threading.Event()
         self.url = ""
 
@@ -134,9 +134,9 @@ class Door:
 
 
 @pytest.fixture
-def door() -> Iterator[Door]:
-    """A door of our own making, for answers that a gateway would not give."""
-    told = Door()
+def scripted() -> Iterator[ScriptedServer]:
+    """A server that answers as its test says, also what a gateway would not."""
+    scripted = ScriptedServer()
 
     class Answering(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -146,28 +146,28 @@ def door() -> Iterator[Door]:
 
         def do_GET(self) -> None:
             self._note(None)
-            body = json.dumps(told.table).encode()
+            body = json.dumps(scripted.table).encode()
             self._begin(200, "application/json")
             self.wfile.write(body)
 
         def do_POST(self) -> None:
             length = int(self.headers["content-length"])
             self._note(json.loads(self.rfile.read(length)))
-            told.is_knocked.set()
-            self._begin(told.status, told.kind)
+            scripted.is_asked.set()
+            self._begin(scripted.status, scripted.kind)
             with suppress(OSError):  # whoever asked may have heard enough
-                for piece in told.pieces:
+                for piece in scripted.pieces:
                     self.wfile.write(piece)
                     self.wfile.flush()
-            if told.stays_open:
+            if scripted.stays_open:
                 with suppress(ConnectionResetError):  # a connection may end in either way
                     if self.connection.recv(1):
                         return
-                told.is_left.set()
+                scripted.is_left.set()
 
         def _note(self, body: Json) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            told.asked.append(
+            scripted.asked.append(
                 {"method": self.command, "path": self.path, "headers": headers, "body": body}
             )
 
@@ -180,10 +180,10 @@ def door() -> Iterator[Door]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
     server.daemon_threads = True
-    told.url = f"http://127.0.0.1:{server.server_address[1]}"
+    scripted.url = f"http://127.0.0.1:{server.server_address[1]}"
     serving = threading.Thread(target=server.serve_forever)
     serving.start()
-    yield told
+    yield scripted
     server.shutdown()
     serving.join()
     server.server_close()

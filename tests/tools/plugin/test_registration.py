@@ -46,14 +46,14 @@ async def test_every_tool_is_optional_and_has_its_exact_name(host) -> None:
 
 @pytest.mark.requirement("remote.register.modes", "remote.log.load")
 async def test_in_other_modes_nothing_is_registered_and_the_gateway_is_not_called(
-    host, door
+    host, scripted
 ) -> None:
     for mode in ("discovery", "setup-only", "setup-runtime", "cli-metadata"):
         host.lines.clear()
-        assert await host.register(mode, url=door.url) == []
+        assert await host.register(mode, url=scripted.url) == []
         [logged] = [line["log"] for line in host.lines if "log" in line]
         assert logged == f'a2a.plugin.registration.deferred {{"mode":"{mode}"}}'
-    assert door.asked == []
+    assert scripted.asked == []
 
 
 async def test_only_tools_that_are_asked_for_are_registered(host) -> None:
@@ -64,9 +64,9 @@ async def test_only_tools_that_are_asked_for_are_registered(host) -> None:
 
 
 @pytest.mark.requirement("remote.register.tool")
-async def test_the_gateway_describes_its_tools(host, door) -> None:
-    door.table = {"tools": [LISTED]}
-    await host.register(url=door.url)
+async def test_the_gateway_describes_its_tools(host, scripted) -> None:
+    scripted.table = {"tools": [LISTED]}
+    await host.register(url=scripted.url)
     tool = await is_told(host, LISTED["description"])
     assert tool == {
         "name": "remote_agent",
@@ -77,12 +77,14 @@ async def test_the_gateway_describes_its_tools(host, door) -> None:
     }
 
 
-async def test_the_list_of_tools_is_stored_for_the_next_start(host, door, tmp_path: Path) -> None:
+async def test_the_list_of_tools_is_stored_for_the_next_start(
+    host, scripted, tmp_path: Path
+) -> None:
     kept = tmp_path / "tools.json"
-    door.table = {"tools": [LISTED]}
-    await host.register(url=door.url, tableFile=str(kept))
+    scripted.table = {"tools": [LISTED]}
+    await host.register(url=scripted.url, tableFile=str(kept))
     await is_told(host, LISTED["description"])
-    assert json.loads(kept.read_text("utf-8")) == door.table
+    assert json.loads(kept.read_text("utf-8")) == scripted.table
     assert kept.stat().st_mode & 0o777 == 0o600
     await host.register(url="http://127.0.0.1:9", tableFile=str(kept))
     assert (await host.tool())["description"] == LISTED["description"]
@@ -114,17 +116,19 @@ async def test_a_list_that_the_gateway_wrote_since_is_used_by_the_next_run(
 
 
 @pytest.mark.requirement("remote.register.enabled")
-async def test_a_tool_that_the_gateway_does_not_offer_is_not_there(host, door, tmp_path) -> None:
+async def test_a_tool_that_the_gateway_does_not_offer_is_not_there(
+    host, scripted, tmp_path
+) -> None:
     kept = tmp_path / "tools.json"
     kept.write_text('{"tools": []}', "utf-8")
-    door.table = {"tools": []}  # it may have answered before the first tool is asked for
-    await host.register(url=door.url, tableFile=str(kept))
+    scripted.table = {"tools": []}  # it may have answered before the first tool is asked for
+    await host.register(url=scripted.url, tableFile=str(kept))
     assert await host.tool() is None
 
 
-async def test_calls_between_agents_are_there_when_the_gateway_offers_them(host, door) -> None:
-    door.table = {"tools": [{**LISTED, "name": "agent_call", "label": "Agent Call"}]}
-    await host.register(url=door.url)
+async def test_calls_between_agents_are_there_when_the_gateway_offers_them(host, scripted) -> None:
+    scripted.table = {"tools": [{**LISTED, "name": "agent_call", "label": "Agent Call"}]}
+    await host.register(url=scripted.url)
     while await host.tool() is not None:
         pass
     assert (await host.tool("agent_call"))["label"] == "Agent Call"
