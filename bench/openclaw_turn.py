@@ -15,6 +15,7 @@ import json
 import os
 import pickle
 import re
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,7 @@ def serve(config: Path, port: int, stamps: Path) -> None:
     from openclaw_a2a.settings import load_settings
 
     seen = clock_edges()
+    clock_commits(seen)
     overrides = {"server.port": port, "data": str(stamps.parent), "log.level": "error"}
     serve_gateway(load_settings(config, overrides=overrides, environ=dict(os.environ)))
     stamps.write_bytes(pickle.dumps(seen))
@@ -102,6 +105,44 @@ def clock_edges() -> list[Stamp]:
     ClientConnection.send = clocked_send
     ClientConnection.process_event = process_event
     return seen
+
+
+def clock_commits(seen: list[Stamp]) -> None:
+    """Put a clock around the steps of a commit of the SQLite store."""
+    from openclaw_a2a.store.group_writer import GroupWriter
+
+    now = time.perf_counter
+    connect, write, perform = sqlite3.connect, GroupWriter.write, GroupWriter._perform
+    resolve = GroupWriter._resolve
+
+    class Clocked(sqlite3.Connection):
+        """A connection that notes when a transaction ends."""
+
+        def execute(self, statement: str, *values: Json) -> sqlite3.Cursor:
+            if statement != "COMMIT":
+                return super().execute(statement, *values)
+            seen.append((now(), "commit-sync", b""))
+            try:
+                return super().execute(statement)
+            finally:
+                seen.append((now(), "commit-synced", b""))
+
+    def clocked_write(self: Json, command: Json) -> Json:
+        if not self._collected:
+            seen.append((now(), "commit-asked", b""))
+        return write(self, command)
+
+    def clocked_perform(self: Json, group: Json) -> Json:
+        seen.append((now(), "commit-begun", b""))
+        return perform(self, group)
+
+    def clocked_resolve(self: Json, outcomes: Json) -> None:
+        seen.append((now(), "commit-resolved", b""))
+        resolve(self, outcomes)
+
+    sqlite3.connect = lambda *args, **named: connect(*args, **{"factory": Clocked, **named})
+    GroupWriter.write, GroupWriter._perform = clocked_write, clocked_perform
+    GroupWriter._resolve = clocked_resolve
 
 
 # ------------------------------------------------------------------ the loads
@@ -217,6 +258,25 @@ def _pieces(turn: Sequence[Stamp]) -> list[float]:
     return waits
 
 
+COMMIT_STEPS = {
+    ("commit-asked", "commit-begun"): "until_the_writer_begins",
+    ("commit-begun", "commit-sync"): "statements",
+    ("commit-sync", "commit-synced"): "log_and_sync",
+    ("commit-synced", "commit-resolved"): "until_the_loop_knows",
+}
+
+
+def commit_steps(seen: Sequence[Stamp]) -> dict[str, list[float]]:
+    """Seconds that each step of a commit took, of those that no other one ran into."""
+    steps: dict[str, list[float]] = {}
+    commits = [(at, edge) for at, edge, _ in seen if edge.startswith("commit-")]
+    for (before, first), (at, second) in pairwise(commits):
+        name = COMMIT_STEPS.get((first, second))
+        if name is not None:
+            steps.setdefault(f"commit_{name}", []).append(at - before)
+    return steps
+
+
 # ------------------------------------------------------------------ all of it
 
 
@@ -269,7 +329,10 @@ def measure_openclaw(
     finally:
         openclaw.stop()
         model.close()
-    return {name: _figures(values) for name, values in {**whole, **overheads(seen)}.items()}
+    return {
+        name: _figures(values)
+        for name, values in {**whole, **overheads(seen), **commit_steps(seen)}.items()
+    }
 
 
 def _figures(seconds: Sequence[float]) -> Json:

@@ -9,11 +9,11 @@ the task, which is durable, so it is stored together with the next step, or when
 The next process decides the same from the task, or finds the outcome undelivered and sends it
 again, or finds it delivered and asks the caller's host whether it was processed. A message that is
 sent twice has the same id, by which the host drops the second one. So the next outcome of a session
-may follow as soon as the host has the one before, while that is being stored.
+is sent as soon as the host has the one before, without waiting until that is stored.
 
 Where several replicas share the store, the one that owns a call's delivery drives the call, and
-what was left by a process that ended is left by a replica that died (`take_over`). The others only
-poll (`_claim_stored`). They do not see what is in the memory of the driver, so it commits two more
+another one continues with the calls of a replica that died (`take_over`). The others only poll
+(`_claim_stored`). They do not see what is in the memory of the driver, so it commits two more
 steps before it takes them: that it starts to send, and that a waiting caller is to get the outcome.
 A driver that was taken for dead is refused there by the store, and drops its calls (`drop`).
 """
@@ -102,9 +102,9 @@ class OutcomeDelivery:
         calls.on_delivered = self._wake_next
 
     async def settle_ended(self, calls: Iterable[Call]) -> None:
-        """Settle the calls whose callees ended before the previous process had stored that.
+        """Settle the calls whose callees have ended, where the previous process did not store it.
 
-        Before anything is sent: so each outcome has its place in the order of its session.
+        Call it before anything is sent, so that each outcome has its place in its session.
         """
         tasks = self._engine.store.tasks
         for call in [one for one in calls if not one.is_settled]:
@@ -308,7 +308,7 @@ class OutcomeDelivery:
             nonlocal newest
             newest = known
             # Too late for one that is on its way: the caller polls what it also gets as a message.
-            return None if known.is_sent else edit(known)
+            return None if known.is_sending else edit(known)
 
         return await self._calls.update_stored(call, guarded) or newest
 
@@ -342,7 +342,7 @@ class OutcomeDelivery:
                 self._give_up(waiter)
 
     def _give_up(self, waiter: WaitingCaller) -> None:
-        """Have everything sent that a waiting caller was offered."""
+        """Send everything that a waiting caller was offered as messages instead."""
         # The deadline before the wake-ups: an attempt that finds it passed sends the outcome.
         waiter.write_deadline = self._now()
         for call in filter(None, map(self._calls.find, waiter.offered - waiter.watched)):
@@ -350,7 +350,7 @@ class OutcomeDelivery:
         waiter.is_over.set()  # wakes the attempts that wait for the result
 
     async def _resolve_offer(self, call: Call, attempt: "_Attempt") -> datetime | None:
-        """Record what became of an outcome that was offered; when to check again if it is open."""
+        """Record if an offered outcome was written; returns when to check again while unknown."""
         state = self.states.state_of(call)
         # None: the caller waited when the previous process ended, and its connection is gone.
         waiter = self.states.waiter_of(call)
@@ -370,7 +370,7 @@ class OutcomeDelivery:
             hosts = await self._hosts.list_hosts(call.caller, call.host)
             route = OutcomeRoute.SESSION if hosts else OutcomeRoute.INBOX
             await self._record(
-                call.id, OutcomeEvent.WAITER_LOST, lambda known: self._unwaited(known, route)
+                call.id, OutcomeEvent.WAITER_LOST, lambda known: self._reroute(known, route)
             )
             if waiter is not None:
                 # The caller may have received the result just before it disconnected. So the
@@ -405,9 +405,9 @@ class OutcomeDelivery:
                 if self._is_shared and not await self._mark_sending(known):
                     self.states.forget(known.id)
                     newest = self._calls.find(call.id)
-                    is_sent = newest is not None and newest.is_sent
-                    # By another replica, which has an attempt's time to record what came of it.
-                    return self._now() + timedelta(seconds=_SEND_TIMEOUT_S) if is_sent else None
+                    is_sending = newest is not None and newest.is_sending
+                    # Another replica is sending it: check again when its attempt must be over.
+                    return self._now() + timedelta(seconds=_SEND_TIMEOUT_S) if is_sending else None
                 known = self._calls.find(call.id) or known
                 known, result = await self._send(known, attempt.task)
             except BaseException:
@@ -435,8 +435,8 @@ class OutcomeDelivery:
             await self._calls.note_in_session(call.caller.session_key, call.id, self._now())
 
         def edit(known: Call) -> Call | None:
-            # In the first version that is edited it may be that of a replica that is gone. A later
-            # one comes from a conflict: another replica sends.
+            # The `sending_at` of `call` may be left over from a replica that is gone. Any other
+            # one appeared after a conflict: another replica is sending now.
             if not known.is_undelivered or known.sending_at not in (None, call.sending_at):
                 return None
             return msgspec.structs.replace(known, sending_at=self._now())
@@ -447,7 +447,7 @@ class OutcomeDelivery:
         """The attempt failed: until the next one the caller may poll the outcome anywhere."""
 
         def edit(known: Call) -> Call | None:
-            return msgspec.structs.replace(known, sending_at=None) if known.is_sent else None
+            return msgspec.structs.replace(known, sending_at=None) if known.is_sending else None
 
         with suppress(GatewayError):  # the next attempt finds it as after a crash
             await self._calls.update(call.id, edit)
@@ -460,8 +460,8 @@ class OutcomeDelivery:
             return False
         if self._calls.is_unsaved(call.id):
             await self._calls.update(call.id, lambda known: known)
-        # Only to one that has all of them: it can tell which one the session is in, and does not
-        # pass it on in turn.
+        # Only to a replica that reaches all of these hosts: it can find out which of them has the
+        # session, and does not pass the outcome on again.
         hosts = {call.host} if call.host else await self._hosts.list_hosts(call.caller)
         if not hosts or not await replication.store.pass_on(delivery.id, hosts):
             return False  # none does now: it waits here
@@ -532,7 +532,7 @@ class OutcomeDelivery:
             return False
         if not self._calls.has_other_undelivered(call, session_key):
             return False
-        # What others need not wait for would be woken by none of them.
+        # No other outcome would wake one that may be overtaken, so it must not wait.
         if self.states.may_be_overtaken(call):
             return False
         # Not `first is call`: two outcomes that were settled at the same instant may go together.
@@ -670,8 +670,8 @@ class OutcomeDelivery:
             return msgspec.structs.replace(call, seen_at=now)
         return msgspec.structs.replace(call, seen_at=now, delivered_at=call.delivered_at or now)
 
-    def _unwaited(self, call: Call, route: OutcomeRoute) -> Call:
-        """The call as if its caller had not waited."""
+    def _reroute(self, call: Call, route: OutcomeRoute) -> Call:
+        """The call with another route, because its caller waits no longer."""
         is_ready = route is OutcomeRoute.INBOX and self._post_webhook is None
         delivered_at = call.settled_at if is_ready else None
         return msgspec.structs.replace(call, route=route, delivered_at=delivered_at)

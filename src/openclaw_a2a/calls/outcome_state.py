@@ -1,5 +1,7 @@
 """State machine of one outcome on its way to the caller, and the callers that wait for one.
 
+What the outcome is (an answer, a failure, a timeout) is decided by `outcome.decide_status`.
+
 The stored `Call` is the truth, and `OutcomeStates` adds what only this process knows. Invariant:
 
 - A stored call is PENDING, OFFERED, QUEUED, PROCESSING or DONE (`stored_state`). After a crash
@@ -25,7 +27,7 @@ from openclaw_a2a.calls.outcome import CalleeTask
 from openclaw_a2a.model.call import Call, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.ids import SessionKey
 
-_WRITTEN_SOON_S = 0.25
+_RESULT_WAIT_S = 0.25  # how long an attempt waits for a result before it ends and is woken later
 
 Settled = tuple[Call, CalleeTask]
 
@@ -54,7 +56,7 @@ class WaitingCaller:
         self.watched.add(call_id)
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_WRITTEN_SOON_S):
+                async with asyncio.timeout(_RESULT_WAIT_S):
                     await self.is_over.wait()
         finally:
             self.watched.discard(call_id)
@@ -76,7 +78,7 @@ class Waiters:
     def expect(self, waiter: WaitingCaller, call_id: CallId) -> Generator[None]:
         """Offer the outcome of a call to a waiting caller only, within the block.
 
-        To be entered before the call is accepted: its callee may answer in the same moment. The
+        Enter the block before the call is accepted, because its callee may answer at once. The
         outcome is delivered when the result is written (`OutcomeDelivery.mark_written`), and sent
         when the caller disconnects before.
         """
@@ -102,8 +104,8 @@ class Waiters:
 
     def resolve(self, call: Call, task: CalleeTask) -> None:
         """Wake the caller that waits for a call which is settled now."""
-        # Called when it is stored, or follows from the callee's task, which is: the caller must not
-        # report an outcome that a crash takes back.
+        # Only for a durable outcome: the call is stored as settled, or its callee's stored task
+        # determines it. A caller must not report an outcome that a crash takes back.
         _, settled = self._waiting.get(call.id, (None, None))
         if settled is not None and not settled.done():
             settled.set_result((call, task))
@@ -349,9 +351,9 @@ class OutcomeStates:
         if entry is None or entry.waiter is None:
             return False
         if entry.state is _S.CLAIMED and entry.before_claim is _S.OFFERED:
-            # A poll is being recorded. If that fails, the outcome is where the write has put it.
+            # A poll is being recorded. If that fails, the outcome must become WRITTEN.
             entry.before_claim = _S.WRITTEN
-        # The state first: an attempt that waits for the result looks at it as soon as it may.
+        # The state before the event: an attempt that the event wakes reads the state.
         is_written = self.advance(call, _E.RESULT_WRITTEN)
         entry.waiter.is_over.set()
         return is_written and call.id not in entry.waiter.watched

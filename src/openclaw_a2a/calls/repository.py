@@ -293,7 +293,7 @@ class CallRepository:
         """The calls whose outcomes a session may be working on, whichever replica sent them."""
         record = await self._store.read_record(_SESSION_KIND, session_key)
         found = [await self.fetch(one) for one in _decode(_ids_decoder, record) or []]
-        return [one for one in found if one is not None and (one.is_sent or one.is_unprocessed)]
+        return [one for one in found if one is not None and (one.is_sending or one.is_unprocessed)]
 
     def first_undelivered(
         self, session_key: SessionKey, *, since: datetime, skip: Callable[[Call], bool]

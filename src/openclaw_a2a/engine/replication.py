@@ -60,8 +60,8 @@ class Replication:
         self._moving: dict[SessionKey, asyncio.Event] = {}
         """Sessions whose runs are being given up; set when that is done."""
         self.moves = 0
-        """How often sessions were given up. A message that was being checked at such a moment
-        looks again where its session is."""
+        """How often sessions were given up. A submission that finds another number after its
+        checks than before them looks for the owner of its session again."""
         self._held: dict[SessionKey, _Held] = {}
         self._losses = 0
         """How often this replica was taken for dead."""
@@ -75,8 +75,9 @@ class Replication:
         self.hosts: frozenset[str] = frozenset()
         """The session hosts that this replica reaches; to be set before `start`."""
         self.search_polls = 120
-        """After how many times `poll_s` to look for deliveries that became ours unnoticed: each
-        minute if notifications do not come, else every ten, because it reads all of them."""
+        """How many times `poll_s` lie between two searches for deliveries that became ours without
+        a notification. `poll_s` is longer while notifications arrive, so this is every minute
+        without them and else every ten minutes: a search reads all deliveries."""
         self.on_dropped: list[Callable[[], None]] = []
         """Called when everything that was ours is another replica's."""
 
@@ -137,7 +138,7 @@ class Replication:
         try:
             losses = self._losses
             found = await self.store.hold_session(session_key)
-            while losses != self._losses:  # under a name that is not ours any more, perhaps
+            while losses != self._losses:  # perhaps acquired under the id this replica had before
                 losses = self._losses
                 found = await self.store.hold_session(session_key)
             if found.owner != self.store.id:
@@ -152,7 +153,7 @@ class Replication:
     def _make_hold(self, session_key: SessionKey, held: _Held) -> SessionHold:
         def release() -> None:
             held.users -= 1
-            # Not the same after this replica was taken for dead: the session is not ours then.
+            # Another entry or none after this replica was taken for dead: not ours to release.
             if not held.users and self._held.get(session_key) is held:
                 del self._held[session_key]
                 self.store.release_session(session_key, held.number or 0)
@@ -163,7 +164,7 @@ class Replication:
         """True when only other replicas have the agent, and messages for it wait for one."""
         return agent_id in self._waiting_agents
 
-    async def find_place(
+    async def choose_replica(
         self,
         agent_id: AgentId,
         session_key: SessionKey | None = None,
@@ -213,8 +214,8 @@ class Replication:
                 agents = {run.record.binding.agent_id for run in self._list_waiting()}
                 found = {one for one in agents if await self.store.find_replica(one) is not None}
                 may_be_left = await self._give_up(found) or may_be_left
-                # Told again until they are taken: a notification may be lost.
-                may_be_left = may_be_left and await self.store.call_takers()
+                # Repeated until the runs are taken, because a notification may be lost.
+                may_be_left = may_be_left and await self.store.notify_takers()
             except GatewayError as error:
                 log.warning("replica.runs_not_given_up", reason=error.message)
             except Exception:  # the loop must go on
@@ -230,7 +231,7 @@ class Replication:
         waiting = [run for run in self._list_waiting() if run.record.binding.agent_id in agents]
         sessions = {run.record.session_key for run in waiting[:_GIVE_UP_AT_ONCE]}
         runs = [run for run in self._engine.runs.values() if run.record.session_key in sessions]
-        # One that is being stored, or begins to be held for the operator: with the next round.
+        # Runs that are being stored, or are becoming held for the operator, wait for a later round.
         busy = {run.record.session_key for run in runs if not run.is_waiting}
         runs = [run for run in runs if run.record.session_key not in busy]
         sessions -= busy
@@ -364,8 +365,8 @@ class Replication:
 
     def on_lost(self) -> None:
         """Drop everything that is in progress: it is another replica's now."""
-        # A session that is being acquired is asked for again (`_hold_once`), and stays one for all
-        # messages that wait for it: two counts of its users would release it too early.
+        # Entries of sessions that are being acquired stay: `_hold_once` asks for them again under
+        # the new id. A second entry would count its users apart and release the session too early.
         self._held = {key: held for key, held in self._held.items() if held.number is None}
         self._losses += 1
         for run in list(self._engine.runs.values()):
@@ -375,8 +376,8 @@ class Replication:
 
     def on_deliveries(self) -> None:
         """Deliveries of another replica may be ours now."""
-        for look in self.on_taken_over:
-            look()
+        for notify in self.on_taken_over:
+            notify()
 
     # ---------------------------------------------------------------- dead replicas
 

@@ -1,7 +1,7 @@
 """Admits the requests of callers: each within its rate, and in fair turns.
 
 `AccountEndpoint.admit` admits every A2A request once, `ToolGuard` every request to tools. Calls
-between agents and plan steps do not pass there; a limit for those, too, belongs in
+between agents and plan steps do not pass there; a limit for those, or one per agent, belongs in
 `engine/tasks/submit.submit`, through which every message comes. Rates are per caller; how many runs
 an agent, a caller or the gateway has at once is limited by `engine/scheduling/session_queue`.
 """

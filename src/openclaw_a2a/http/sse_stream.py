@@ -177,7 +177,7 @@ class StoredFrames:
         return b"id: %d\ndata: " % sequence, b"\n\n"
 
     def streams_early_error(self, error: GatewayError) -> bool:
-        """False."""
+        """False: such an error is a plain response."""
         return False
 
 
@@ -249,7 +249,7 @@ class SseWriter:
 class SseStreams:
     """The open streams of a gateway: at most `limit`, and at most `per_caller` of one caller.
 
-    `local`, the only caller of its gateway, may have all, and so may the operator.
+    `per_caller` does not apply to `local` (the user of this machine) and to the operator.
     """
 
     def __init__(
@@ -318,7 +318,7 @@ class SseStreams:
         Raises: Overloaded, and what `open_stream` raises while a plain response is possible.
         """
         # Before anything is awaited: the limit holds for any number of concurrent requests.
-        self.take_slot(request.caller)
+        self.acquire_slot(request.caller)
         response = StreamResponse(self, request, encoder, check)
         try:
             if await response.open(open_stream):
@@ -332,13 +332,13 @@ class SseStreams:
     @contextmanager
     def slot(self, caller: str | None) -> Generator[None]:
         """Count a stream while it lasts, also one that is written elsewhere. Raises: Overloaded."""
-        self.take_slot(caller)
+        self.acquire_slot(caller)
         try:
             yield
         finally:
-            self.give_slot_back(caller)
+            self.release_slot(caller)
 
-    def take_slot(self, caller: str | None) -> None:
+    def acquire_slot(self, caller: str | None) -> None:
         """Count a stream from now on. Raises: Overloaded."""
         held = self._by_caller.get(caller, 0)
         if held >= self._per_caller and caller not in OWN_CALLERS:
@@ -354,7 +354,7 @@ class SseStreams:
         self._count += 1
         self._by_caller[caller] = held + 1
 
-    def give_slot_back(self, caller: str | None) -> None:
+    def release_slot(self, caller: str | None) -> None:
         """A stream has ended."""
         self._count -= 1
         self._by_caller[caller] -= 1
@@ -507,7 +507,7 @@ class StreamResponse:
             self._source.stop()
 
     def _refuse(self, error: GatewayError) -> None:
-        """The caller may not see it any more."""
+        """End the stream with this error: the caller's credentials are not valid any more."""
         self._refusal = error
         self._stop()
 
@@ -520,8 +520,8 @@ class StreamResponse:
 
     async def _write_events(self, events: deque[StreamEvent], last: int | None) -> None:
         """Write events, and take them out; the stream ends with the one of the number `last`."""
-        # A client may stop reading for long: written events are not kept meanwhile, and a large
-        # event, which the streams of a task share, is not copied.
+        # A client may stop reading for long. So events that were written are released at once, and
+        # a large event is sent from the one copy that all streams of the task share.
         writer, encoder = self._writer, self._encoder
         held = sum([len(event.body) for event in events])
         while events:
@@ -570,7 +570,7 @@ class StreamResponse:
     async def close(self) -> None:
         """Release everything, however the stream ended."""
         streams = self._streams
-        streams.give_slot_back(self._caller)
+        streams.release_slot(self._caller)
         if self._checked is not None:
             streams.checks.remove(self._checked)
         if self._source is not None:

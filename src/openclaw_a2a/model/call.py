@@ -124,7 +124,7 @@ class Call(JsonStruct, frozen=True, omit_defaults=False):
         return is_settled and not is_delivered and self.route is not OutcomeRoute.NONE
 
     @property
-    def is_sent(self) -> bool:
+    def is_sending(self) -> bool:
         """True while a replica is sending the outcome."""
         return self.is_undelivered and self.sending_at is not None
 

@@ -5,8 +5,8 @@ held and waits for no other plan (`steps.ready_tasks`), and the limits allow it 
 failed step is tried again is decided in `task_sync`, and when in `steps`.
 
 The executor keeps no state of its own besides the work queue: what to start is computed from the
-objective, and each attempt has a fixed message id. So it may look at an objective at any time and
-any number of times, and after a crash it continues from the state in the operation logs.
+objective, and each attempt has a fixed message id. So an objective may be processed at any time and
+any number of times, and after a crash the state in the operation logs is enough to continue.
 """
 
 import asyncio
@@ -299,8 +299,8 @@ class StepExecutor:
             if not await self._planner.advance(state, self._policy.planner):
                 self._queue.add_later(objective_id, _RETRY_S)
             return
-        # A step that was tried is not tried again in this round: one that cannot be started now
-        # must not keep the others waiting, and waits for the timer itself.
+        # Each step is tried once per round: a step that cannot start now waits for the timer and
+        # does not delay the others.
         tried: set[PlanTaskId] = set()
         while state is not None and self._repository.is_own(objective_id):
             if (task := self._next_step(state, tried)) is None:
@@ -369,8 +369,8 @@ class StepExecutor:
             log.warning("planning.step_not_started", task_id=task.id, reason=error.message)
             return False
         if isinstance(created, TaskCreated):
-            # Not left to the outbox alone: the next look at the objective must see that the step
-            # is taken. And an attempt that an earlier process started may have no delivery left.
+            # Synced here, too: the next round must see that the step has started, and the attempt
+            # of an earlier process may have no delivery left that reports it.
             await self.task_sync.sync(link, created.task.id)
         return True
 
@@ -438,7 +438,7 @@ class StepExecutor:
         return await self._repository.get(scope, objective_id)
 
     async def _sync_step(self, state: ObjectiveState, step: PlanTaskId, task_id: TaskId) -> None:
-        # Not own, so that `sync` never cancels the task: it was just answered, or canceled.
+        # `is_own=False`: `sync` must not cancel a task that was just answered or canceled.
         link = StepLink(state.id, step, state.attempts.get(step, 1), is_own=False)
         await self.task_sync.sync(link, task_id)
 

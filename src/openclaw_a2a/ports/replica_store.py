@@ -201,7 +201,7 @@ class ReplicaStore(Protocol):
         """
         ...
 
-    async def call_takers(self) -> bool:
+    async def notify_takers(self) -> bool:
         """True when runs that were given up are not taken yet; the others are told."""
         ...
 

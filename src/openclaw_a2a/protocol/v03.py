@@ -1,6 +1,7 @@
 """A2A 0.3 over JSON-RPC: `decode_*` reads requests into `requests`, the rest encodes responses.
 
-Stored bytes are 1.0, so everything that is sent is transcoded.
+Stored bytes are 1.0, so everything that is sent is transcoded. Errors are not made here but in
+`protocol/errors`, for both versions.
 """
 
 from collections import OrderedDict

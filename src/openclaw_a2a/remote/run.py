@@ -134,7 +134,7 @@ class RemoteRun:
         self._is_checkpointed = False
         self._has_answered = False
         """True when the peer has responded since the message was sent."""
-        self._unheard_sends = 0
+        self._unacknowledged_sends = 0
         self._refused: tuple[_Step, RemoteResult] | None = None
         """The refusal of an answer of which an earlier attempt may have arrived."""
         self._job: asyncio.Task[None] | None = None
@@ -377,19 +377,23 @@ class RemoteRun:
 
     async def _after_failure(self, step: _Step, result: RemoteResult) -> _Step | None:
         is_refused = is_peer_answer(result)
-        is_unheard_answer = step in _SENDING and self._has_task and not self._has_answered
+        is_unacknowledged = step in _SENDING and self._has_task and not self._has_answered
         known = continuation_of_failure(result.details)
         # The failure of an unacknowledged answer names the task of our request: a checkpoint
         # would make the run after a restart ask for its state.
-        if known is not None and "task" in known and not is_unheard_answer:
+        if known is not None and "task" in known and not is_unacknowledged:
             await self._set_task(known)
         if step is _Step.SEND and is_streaming_refused(result.details):
             return _Step.SEND_WITHOUT_STREAM
-        if is_unheard_answer and is_refused and (self._unheard_sends or self._turn.attempt > 1):
+        if (
+            is_unacknowledged
+            and is_refused
+            and (self._unacknowledged_sends or self._turn.attempt > 1)
+        ):
             # An earlier attempt may have arrived, and its response been lost.
             self._refused = (step, result)
             return _Step.STATUS
-        if is_unheard_answer and _is_network_failure(result) and not self._is_stopping:
+        if is_unacknowledged and _is_network_failure(result) and not self._is_stopping:
             return await self._send_again(step)
         cannot_watch = is_refused or result.details.get("suggested_action") == "status"
         if step is _Step.WATCH and cannot_watch:
@@ -419,14 +423,14 @@ class RemoteRun:
 
     async def _send_again(self, step: _Step) -> _Step:
         """Wait, and send the answer to a question again; the time of the run bounds it."""
-        self._unheard_sends += 1
-        if self._unheard_sends == 1:
+        self._unacknowledged_sends += 1
+        if self._unacknowledged_sends == 1:
             alias = self._context.alias
             note = Note(f"The remote agent {alias} did not take the answer; it is sent again.")
             async with self._changed:
                 self._buffer.append(note)
                 self._changed.notify_all()
-        await self._context.clock.sleep(_POLL_BACKOFF.delay_s(self._unheard_sends))
+        await self._context.clock.sleep(_POLL_BACKOFF.delay_s(self._unacknowledged_sends))
         return step
 
     async def _back_off(self) -> _Step:
@@ -446,15 +450,15 @@ class RemoteRun:
             return False
         now = anyio.current_time()
         self._unreachable_since = self._unreachable_since or now
-        is_unasked = result.details.get("errorName") == CIRCUIT_OPEN
-        return is_unasked or now < self._unreachable_since + self._context.timeouts.lost_s
+        was_not_sent = result.details.get("errorName") == CIRCUIT_OPEN
+        return was_not_sent or now < self._unreachable_since + self._context.timeouts.lost_s
 
     async def _finish_with_result(self, result: RemoteResult, state: str | None) -> None:
         translator = self._translator
         if state == "completed":
             text = result.text or translator.status_text
-            is_unsaid = bool(text.strip()) and not translator.has_reply
-            await self._finish([Reply.of_text(text)] if is_unsaid else [])
+            is_unpublished = bool(text.strip()) and not translator.has_reply
+            await self._finish([Reply.of_text(text)] if is_unpublished else [])
         elif state == _CANCELED and self._is_stopping:
             await self._finish([Stopped()])
         else:

@@ -1,4 +1,4 @@
-"""Group commit: one writer thread, one transaction for all writes that wait at a moment.
+"""Group commit: one writer thread, one transaction for all writes that are waiting.
 
 `write_group` of `sqlite/database` and `json_file/writer` is the transaction.
 
@@ -32,9 +32,10 @@ MAX_GROUP = 512
 """A group of this size is written at once: bounds how long its first write waits."""
 
 _QUIET_TURNS = 2
+"""Writes are collected until so many turns of the event loop in a row add none. Fewer and larger
+groups cost less: each one is a sync of the disk and two switches of threads."""
 _MAX_COLLECT_TURNS = 5
-"""Writes are collected until so many turns of the event loop in a row add none, for at most so many
-turns. Fewer and larger groups cost less: each is a sync of the disk and two switches of threads."""
+"""The turns after which a group is written in any case."""
 
 
 class Write(msgspec.Struct, Generic[Command], gc=False):
@@ -43,7 +44,10 @@ class Write(msgspec.Struct, Generic[Command], gc=False):
     command: Command
     future: "asyncio.Future[Any]"
     renames: int = 0
-    """How often the store had given the gateway a new name when this was asked for."""
+    """How many new names the gateway had got when the write was queued.
+
+    For `postgres/writer`, which refuses writes that were queued under an earlier name.
+    """
 
 
 WriteOutcome = tuple[Write[Any], object, GatewayError | None]
@@ -118,9 +122,9 @@ class GroupWriter(Generic[Command]):
     def _send_when_quiet(
         self, loop: asyncio.AbstractEventLoop, known: int, quiet: int, turns: int
     ) -> None:
-        """Pass the collected writes on once some turns of the loop added none, or all are used up.
+        """Send the collected writes after `_QUIET_TURNS` turns without a new one, or no turns left.
 
-        What belongs together arrives a turn or two apart: the messages of several connections, a
+        Writes of one cause arrive a turn or two apart: the messages of several connections, a
         message and the first events of its task. They share a transaction, and wake the thread
         once.
         """

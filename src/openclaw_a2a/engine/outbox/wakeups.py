@@ -1,7 +1,7 @@
-"""Wakes those who wait for a change of a task.
+"""Wakes the outbox, readers and observers when a task changes.
 
-The outbox, when a task with durable subscribers (push, calls, plan steps) changes; readers of a
-task that no run works on, which therefore has no feed; and observers of all tasks.
+The outbox is woken for tasks with durable subscribers (push, calls, plan steps), a reader for a
+task without an active run and therefore without a feed, an observer for every task.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _MAX_ENDED_BYTES = 65_536  # of one; what is larger is read from the store
 
 
 def wake(waiter: "asyncio.Future[None]") -> None:
-    """Let whoever waits for it go on."""
+    """Resolve the future, unless its waiter was cancelled."""
     if not waiter.done():
         waiter.set_result(None)
 
@@ -53,7 +53,7 @@ class UnreadJournal(Protocol):
     """A journal with text that nobody waits for."""
 
     def send_unsent(self) -> None:
-        """Commit them."""
+        """Commit the text that was held back."""
         ...
 
 
@@ -90,7 +90,7 @@ class WakeupRegistry:
         self.ended: dict[TaskId, ActiveTask] = {}
         """Subscribed tasks that have just ended: their subscribers need not read them."""
         self.readers: dict[TaskId, set[asyncio.Future[None]]] = {}
-        """Woken by the next commit of a task; they add and remove themselves."""
+        """By task, the futures that its next commit resolves; readers add and remove their own."""
         self.observers: set[Callable[[TaskId], None]] = set()
         """Called with every task that changed, after its commit; nearly always empty."""
         self._on_change: Callable[[TaskId, Urgency], None] | None = None
@@ -116,7 +116,11 @@ class WakeupRegistry:
         self.wants_every_event.discard(task_id)
 
     def is_followed(self, task_id: TaskId) -> bool:
-        """True when somebody wants to know of each event soon after it happened."""
+        """True when an observer, a reader or a subscriber needs each event soon.
+
+        Always with replicas, whose readers are not known here. Readers of a feed are not counted:
+        the journal asks its feed itself.
+        """
         return (
             self._has_replicas
             or bool(self.observers)
@@ -154,7 +158,7 @@ class WakeupRegistry:
             self._on_change(task_id, urgency)
 
     def timeouts(self, seconds: float) -> "TimeoutQueue[asyncio.Future[None]]":
-        """Wakes readers that nothing else has woken for so long."""
+        """The queue that wakes a reader which nothing else has woken for so many seconds."""
         found = self._timeouts.get(seconds)
         if found is None:  # one for each heartbeat that is configured
             found = TimeoutQueue("idle readers", seconds, wake, self._supervisor)

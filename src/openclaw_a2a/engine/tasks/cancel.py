@@ -50,7 +50,7 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
                 head = (await measure_task(engine, scope, task_id)).head
                 active = engine.active_tasks.get(task_id)
                 if head.state in TERMINAL:
-                    state = head.state.value.removeprefix("TASK_STATE_").lower()
+                    state = head.state.label
                     raise TaskNotCancelable(f"task {task_id} is {state} already")
                 is_paused = active is None and head.state in PAUSED
                 place = await _find_agent(engine, head.binding) if is_paused else None
@@ -109,7 +109,7 @@ async def _find_agent(engine: Engine, binding: Binding | None) -> OwnerId | None
     """The replica that has the agent of a paused task; None: this one, or no other is needed."""
     if engine.replication is None or binding is None:
         return None
-    return await engine.replication.find_place(binding.agent_id, for_new_work=False)
+    return await engine.replication.choose_replica(binding.agent_id, for_new_work=False)
 
 
 async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> bytes | None:
@@ -147,7 +147,7 @@ async def _check_agent_here(engine: Engine, agent_id: AgentId) -> None:
     replication = engine.replication
     if replication is None:
         return
-    place = await replication.find_place(agent_id, for_new_work=False)
+    place = await replication.choose_replica(agent_id, for_new_work=False)
     if place is not None:
         raise AgentUnavailable(
             f"the answer is about to go to replica {place}, which has the agent {agent_id}; "

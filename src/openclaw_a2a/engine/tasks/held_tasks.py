@@ -144,7 +144,7 @@ class HeldTasks:
         rules = engine.rules_of(scope.account, binding.agent_id)
         session_hold, replication = None, engine.replication
         if replication is not None:
-            session_hold = await replication.find_place(binding.agent_id, binding.session_key)
+            session_hold = await replication.choose_replica(binding.agent_id, binding.session_key)
             session_hold = session_hold or await replication.hold(binding.session_key)
             if not isinstance(session_hold, SessionHold):
                 return session_hold

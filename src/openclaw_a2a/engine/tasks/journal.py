@@ -4,10 +4,10 @@ Order of one event
   1. `append`, `add` or `end` gives it the next sequence number and folds it into the projection.
   2. It goes to the store with the next commit. One commit is under way at a time; events that come
      meanwhile are collected and go together, so a fast agent makes large commits and not many.
-     The first commit of a task goes with the submission of its message, in one transaction, and
-     takes along whatever the run has recorded by then: all of it, when the agent answers at once.
-     While nobody follows the task, its text waits up to `wakeups.UNREAD_S` for more: nearly always
-     for the end, which then needs one commit and not a second one behind that of the last text.
+     The first commit of a task shares a transaction with the submission of its message and contains
+     what the run has recorded by then: the whole answer, when the agent answers at once.
+     Text that nobody follows is held back for up to `wakeups.UNREAD_S`, so that the last text and
+     the end of the run nearly always share one commit.
   3. `committed` publishes it to the feed and wakes the outbox: after the commit, never before.
      A reader woken early could show an event that a crash takes back.
 """
@@ -85,7 +85,7 @@ class JournalWriter(Protocol):
     """The run whose agent is at work; it holds text back, and its journal asks for it."""
 
     def add_text(self) -> None:
-        """Called before a commit is sent that is not the last: append the text so far."""
+        """Append the text that is held back. Called before every commit but the last."""
         ...
 
     def on_committed(self) -> None:
@@ -108,8 +108,8 @@ class EventFeed:
         """Why the events that follow could not be stored."""
         self._window: list[Entry] = []
         self.waiters: list[asyncio.Future[None]] = []
-        """Woken at the next change, and replaced by an empty one before that. Those who wait add
-        themselves; whoever stops to wait earlier removes itself, if it is the same list still.
+        """Resolved at the next change, after the list was replaced by an empty one. A waiter adds
+        itself, and removes itself when it stops waiting earlier, unless the list was replaced.
         """
 
     def publish(self, entries: tuple[Entry, ...]) -> None:
@@ -127,13 +127,13 @@ class EventFeed:
     def drop_window(self) -> None:
         """Keep nothing in memory until more is published.
 
-        Those that read have the last events at once. A reader whose client does not read would
-        keep all of them here; it finds them in the store.
+        Readers that keep up have taken the events already. A reader whose client does not read
+        would hold all of them in memory; it reads them from the store later.
         """
         self._window.clear()
 
     def close(self, failure: StoreUnavailable | None = None) -> None:
-        """No more events will come through this feed; `failure` says why there is no last one."""
+        """No more events follow. `failure`: why the missing ones could not be stored."""
         self.is_closed = True
         self.failure = failure
         if self.waiters:
@@ -229,7 +229,7 @@ class Journal:
         self.snapshot = b""
         """The task as it was when it last paused or a run of it ended."""
         self.failure_code = AgentFailed.code
-        """Why the task failed, if it did, for the log."""
+        """The error code of a failed task, for the log."""
         self._is_feed_closed = False
         self._feed_failure: StoreUnavailable | None = None
         self._written_bytes = 0
@@ -269,7 +269,7 @@ class Journal:
         return self._feed
 
     def close_feed(self, failure: StoreUnavailable | None = None) -> None:
-        """No more events will come; `failure` says why there is no last one."""
+        """Close the feed, now or as soon as it is created; `failure` as in `EventFeed.close`."""
         self._is_feed_closed, self._feed_failure = True, failure
         if self._feed is not None:
             self._feed.close(failure)
@@ -301,33 +301,33 @@ class Journal:
             self._record(event)
 
     def _may_wait(self, events: Sequence[Event]) -> bool:
-        """True for text of a task that nobody follows, other than with a feed.
+        """True for text that nobody follows. The caller has checked that there is no feed.
 
-        A status is committed at once: lists are read by the time of the last status, and one that
-        shows up late would be behind those who have read up to a newer one.
+        A status is committed at once: lists of tasks are paged by the time of the last status, and
+        a client that has read past that time would miss a status that is committed later.
         """
         if self._wakeups.is_followed(self._head.id):
             return False
         return all(isinstance(event, ArtifactUpdate) for event in events)
 
     def send_unsent(self) -> None:
-        """Commit what is recorded now, and not only when the wait for more is over.
+        """Commit the recorded events without waiting for more.
 
-        What is recorded during a commit is sent when the store has answered it.
+        Events that are recorded during a commit are sent when the store has answered it.
         """
-        # What opens a task goes with the submission of its message.
+        # The first commit of a task is sent with the submission of its message.
         is_waiting = self.submit is not None or self._commits_under_way or self.failure is not None
         if self._unsent and not is_waiting:
-            self._is_send_due = True  # what is appended by the next lines is sent by them
+            self._is_send_due = True  # so that `add_text` does not schedule another call
             if self.writer is not None:
                 self.writer.add_text()
             self._send(self._next_commit(ends_run=False, resume=None))
         self._is_send_due = False
 
     def send_rest(self) -> None:
-        """Commit what the agent has said: its run stops here, and nothing more follows.
+        """Commit the text so far, when the run stops without an end.
 
-        Behind a commit under way, too: the store takes them in order.
+        Also while another commit is under way: the store applies commits in order.
         """
         if self.submit is not None or self.failure is not None:
             return
@@ -418,7 +418,7 @@ class Journal:
     ) -> None:
         """Record the first event of a submission; `submit` gets the commit that has it.
 
-        Whoever submits it passes the answer of the store to `committed`.
+        The caller passes the answer of the store to `committed`.
         """
         if message is not None:
             self._add_message(message)
@@ -478,8 +478,8 @@ class Journal:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        # Before `on_committed`: the text that it appends is not sent by this line but at the end of
-        # this loop turn, in one commit with what the agent says until then.
+        # Before `on_committed`: the text that it appends belongs to the commit after this one,
+        # together with what the agent says until the end of this turn of the event loop.
         if self._unsent:
             self.send_unsent()
         if self.writer is not None:
@@ -503,8 +503,8 @@ class Journal:
     def _record(self, given: Event, *, counts: bool = True) -> None:
         """Number and encode one event; `counts` towards the size of the run."""
         event, before = given, self._status_at
-        # A transcript stamps events when it makes them, and a run that becomes a task publishes
-        # those it held back after newer ones; and a clock may be set back.
+        # Status times must not decrease. A given one can be older than the last: a run that becomes
+        # a task publishes its staged events after newer ones, and the clock may be set back.
         if isinstance(given, StatusUpdate) and (given.status.timestamp or before) < before:
             event = _restamp(given, before)
         is_status = isinstance(event, StatusUpdate)
@@ -571,9 +571,8 @@ class Journal:
         self._commits_under_way += 1
         if not entries:
             self.in_flight += 1  # a commit without events is waited for like one event
-        # A task that has paused, or whose run has ended, may be read by anybody for years: its
-        # snapshot is complete then. While it runs a snapshot at each doubling keeps writing and
-        # reading O(events).
+        # The snapshot of a paused task, or after the end of a run, is complete: it may be read for
+        # years. While the task runs, one snapshot per doubling keeps writing and reading O(events).
         ends_or_pauses = ends_run or self.state not in ACTIVE
         is_due = after < 0 or message is not None or self.sequence >= self._next_snapshot
         snapshot = None
@@ -582,8 +581,8 @@ class Journal:
             snapshot = encode_json(self.projection.task())
             if ends_or_pauses:
                 self.snapshot = snapshot
-            # A large one would store everything once more: few events over the one before are read
-            # as fast. A task has one after its first commit in any case.
+            # A large snapshot would store all content a second time; replaying a few events over
+            # the previous one is as fast. There is one, because the first commit always has it.
             if not is_due and len(snapshot) > _LARGE_SNAPSHOT and self.sequence < _FIRST_SNAPSHOT:
                 snapshot = None
         # The fence: when another engine has claimed the run, the store refuses what we write.

@@ -1,4 +1,4 @@
-"""A task as its events so far made it, at constant cost for each event."""
+"""Builds tasks from their events, at constant cost for each event."""
 
 import msgspec
 
@@ -45,7 +45,7 @@ class GrowingArtifact:
 
 
 class TaskProjection:
-    """A task as the events so far made it, at constant cost for each of them."""
+    """The content of a task after the events that were applied so far."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -58,7 +58,7 @@ class TaskProjection:
         self.artifact_ids = self._artifacts.keys()
         """The ids of the artifacts so far, in order: a view, not a copy."""
         self._growing: dict[ArtifactId, GrowingArtifact] = {}
-        """Those that were continued; `_artifacts` has what each began with."""
+        """The artifacts with more than one chunk; `_artifacts` has their first chunks."""
         self.open_artifacts: dict[ArtifactId, None] = {}
         """Artifacts without a last chunk yet, in order."""
 
@@ -72,7 +72,7 @@ class TaskProjection:
 
     @classmethod
     async def from_large(cls, stored: StoredTask) -> "TaskProjection":
-        """The same in small steps, with time for other work in between."""
+        """Like `from_stored`; yields to the event loop regularly."""
         projection = cls(decode_task(stored.snapshot))
         pacer = Pacer()
         for entry in stored.entries:
@@ -127,7 +127,7 @@ class TaskProjection:
         )
 
     def apply_artifact(self, event: ArtifactUpdate) -> None:
-        """Fold a part of an artifact in."""
+        """Apply an artifact update: replace the artifact, or append the chunk."""
         new = event.artifact
         artifact_id = new.artifact_id
         known = self._artifacts.get(artifact_id)

@@ -2,8 +2,8 @@
 
 A run in order
   1. The submission (message, run, first event of the task) goes to the store. An agent whose work
-     may be repeated is asked first, and the submission takes along what it says without waiting:
-     nothing of it is shown before it is durable. Any other agent is asked afterwards.
+     may be repeated is asked before the store has answered, and what it yields at once is part of
+     the same transaction; nothing is shown before it is durable. Any other agent is asked later.
   2. The run waits for its turn in the session queue. Before the agent is asked, `is_started` is
      committed, so that recovery can tell a run that had no effect from one that may have had some.
   3. The agent's events become A2A events (`transcript`) and are appended to the journal.
@@ -96,8 +96,8 @@ _EVENTS_PER_TURN = 256
 class ActiveRun:
     """A run from its submission to its end."""
 
-    # Whether attributes that are set later have room beside those of `__init__` depends on what
-    # the first objects of a process did; without room each has a dictionary of 800 bytes.
+    # Without slots, attributes that are set after `__init__` can make an instance lose the
+    # key-sharing dictionary of its class; it then has a dictionary of its own, of 800 bytes.
     __slots__ = (
         "_ends_for_others",
         "_ends_task",
@@ -150,9 +150,9 @@ class ActiveRun:
         """The answer of the store to the submission."""
         self.active_task: ActiveTask | None = None
         self.address = ""
-        """Where the message came from."""
+        """The network address of the sender, for the audit log."""
         self.is_from_peer = False
-        """True when the policy had to decide about it."""
+        """True when the message is a peer's: then the policy decided about it."""
         self.is_released = False
         """True when the operator has allowed the message, which was held."""
         self.is_cancel_requested = False
@@ -164,11 +164,11 @@ class ActiveRun:
         self._is_end_sent = False
         """True when the last commit of the run is with the store."""
         self._ends_task = False
-        """True when the task ends with it: another run may end it in the same moment."""
+        """True when the last commit of this run ended the task: then this run logs the end."""
         self._ends_for_others = False
-        """True when the end is that of the runs before it, and its own message was refused."""
+        """True when this run, whose message was refused, commits the postponed end of others."""
         self._stop_reason: str | None = None
-        """Why the agent was interrupted, when that makes the run fail: its time, or its text."""
+        """Why the run fails after an interruption: a time limit, or text that is not valid."""
         self._error: GatewayError | None = None
         """What the caller gets instead of the task."""
         self._failure_code = AgentFailed.code
@@ -229,22 +229,22 @@ class ActiveRun:
             # A run that starts early is here before the store has answered; see `_reject`.
             if self.state is not RunState.REJECTED:
                 self.state = TRANSITIONS[self.state][RunSignal.ACCEPT]
-                # What opens a task and has its turn is submitted as started, with its message:
-                # nothing has to be waited for, nor written.
+                # A run that opens a task and has its turn was stored as started, together with its
+                # message: there is no turn to wait for and nothing to write.
                 active, is_started = self.active_task, self.record.is_started
                 is_opening = active is not None and active.is_opening and is_started
                 is_ending = self._engine.state in INTERRUPTING
                 is_stopped = self.is_cancel_requested or is_ending or self.is_lost
                 if (is_opening and not is_stopped) or await self._wait_turn():
                     self.state = TRANSITIONS[self.state][RunSignal.START]
-                    # Not within a coroutine of its own: a streamed answer goes through this chain
-                    # of coroutines with each of its events.
+                    # Inline, not in a coroutine of its own: every streamed event resumes the
+                    # whole chain of coroutines.
                     if (transcript := self._start_work()) is not None:
                         # When this returns the agent has stopped: only then may `canceled` be
                         # committed.
                         failure = await self._ask_agent(transcript)
                         await self._conclude(transcript, failure)
-            # Also of a rejected run, when it was the last message that its task waited for.
+            # Also for a rejected run that committed a postponed end (`_end_postponed`).
             if self._is_end_sent and self.active_task is not None:
                 await self.active_task.journal.settle()
                 self._finish_task(self.active_task)
@@ -288,12 +288,12 @@ class ActiveRun:
 
     def request_cancel(self) -> None:
         """Stop the run; its task becomes `canceled` once the agent has really stopped."""
-        # The flag first: the run reads from it whose the CancelledError is.
+        # The flag first: it tells the run that the CancelledError is a cancellation by a caller.
         self.is_cancel_requested = True
         self.apply(RunSignal.INTERRUPT)
 
     def lose(self) -> None:
-        """Stop the run without a trace: it is another replica's now."""
+        """Stop the run and commit nothing: another replica owns it now."""
         if self.submission is not None:
             return  # not known to be stored; `on_submitted` looks whose it is
         self.is_lost = True
@@ -328,8 +328,8 @@ class ActiveRun:
     ) -> None:
         """The store has answered the submission.
 
-        The run may be far by now if its agent was asked early. Nothing of it has been seen: the
-        store takes the events of a run after its submission, in order.
+        The agent may have said much by now if it was asked early. None of it is visible yet: the
+        store applies the events of a run after its submission.
         """
         commit = submission.commit
         self._stored = self.submission = None
@@ -374,7 +374,7 @@ class ActiveRun:
         if delivery is not None:
             self._engine.wakeups.notify(self.record.task_id)
         if active is not None:
-            # A job: a callback cannot await. `_end_task` sets `created` if it is faster.
+            # A job: a callback cannot await. `_finish_task` sets `created` if it is faster.
             self._engine.supervisor.spawn("show-task", self._show_task())
 
     def _lose_stored(self, commit: Commit | None) -> None:
@@ -394,7 +394,7 @@ class ActiveRun:
             event = "task-released"
         elif record.options.is_answer:
             event = "task-answered"
-        # Here and not in an entry of its own: it is the same for nearly every message.
+        # The policy's decision has no entry of its own: it is the same for nearly every message.
         decision = "allow" if record.options.hold is None else "ask"
         about = About(
             target=record.binding.agent_id,
@@ -460,7 +460,7 @@ class ActiveRun:
         self.created.set(rejected)
 
     def _abandon(self, error: Exception) -> None:
-        """The store refuses the run: maintenance fails it, or its new owner goes on with it."""
+        """Give up after an error: maintenance fails the run, or its new owner continues it."""
         if self.state is RunState.REJECTED:  # everyone who waits for it knows already
             if self._ends_for_others:
                 self._engine.orphans.add(self.record.task_id)
@@ -716,7 +716,7 @@ class ActiveRun:
         )
 
     def _take_event(self, transcript: Transcript, event: AgentEvent) -> Awaitable[None] | None:
-        """Publish what the agent said; what has to be awaited before it may go on."""
+        """Publish an event of the agent; returns what to await before the next one is read."""
         if self.state is not RunState.WORKING:
             self._continue_interrupted()
         try:
@@ -740,7 +740,7 @@ class ActiveRun:
         return None if self._event_count % _EVENTS_PER_TURN else asyncio.sleep(0)
 
     def _continue_interrupted(self) -> None:
-        """The agent goes on, whatever it did with the interruption; it can be interrupted again."""
+        """The agent yielded an event after an interruption: the run works again."""
         if self.apply(RunSignal.EVENT) is RunState.REJECTED:
             raise Conflict("the message of this run was not accepted")
 
@@ -769,9 +769,9 @@ class ActiveRun:
         transcript: Transcript,
         events: Sequence[Event],
     ) -> int | None:
-        """Append events to the journal.
+        """Append events to the journal, and the text that is not to be joined with later text.
 
-        The number of events in flight to wait for, when the agent is faster than the store.
+        Returns down to how many events in flight to wait, or None to go on at once.
         """
         journal, limits = active.journal, self._engine.limits
         if events:
@@ -853,7 +853,7 @@ class ActiveRun:
         # crash right here.
         await self._engine.store.tasks.finish_run(record.id, fence=record.fence, answer=stored)
         if self._engine.store.replicas is not None:
-            # No task changed: whoever waits for this answer elsewhere has to be told.
+            # No task changed, so no commit notifies the replicas that wait for this answer.
             self._engine.store.replicas.publish([record.task_id])
         self.created.set(first)
         if isinstance(first, DirectAnswer):  # an error is logged where the request is refused
@@ -867,7 +867,7 @@ class ActiveRun:
         return True
 
     async def _promote(self, transcript: Transcript) -> ActiveTask:
-        """Become a task only to end as one."""
+        """Create the task in which a direct run fails or is canceled."""
         try:
             await self._become_task(transcript, transcript.promote())
         except AgentFailed as error:  # what was staged cannot be written
@@ -879,7 +879,8 @@ class ActiveRun:
         # The task goes on with the next message, so this run may not end it: A2A allows no message
         # after a terminal state.
         if len(active.runs) > 1 and active.has_other_runs(self):
-            # A message that is accepted ends the task, or its run is left to recovery.
+            # If the other messages may still be refused, this end is postponed until one is
+            # accepted (then its run ends the task) or all are refused (`_end_postponed`).
             is_doubtful = active.has_only_doubtful_runs(self)
             active.postponed_end = partial(self._final_events, transcript) if is_doubtful else None
             is_canceled = self.is_cancel_requested
@@ -944,8 +945,8 @@ class ActiveRun:
         if journal.state not in ACTIVE:
             result = TaskFinished(self.record.task_id, journal.snapshot, self._error)
         else:
-            # It goes on with another message. That one is here and leaves later, or the gateway
-            # stops and it has left before: then nobody who waits gets to see the end.
+            # The task continues with another message, whose run leaves later. Waiters get this only
+            # if that run has left already because the gateway stops: they do not see the end.
             result = Rejected(_stopping())
         # After the commit: this releases blocking senders, streams and cancellations.
         active.leave(self, result)

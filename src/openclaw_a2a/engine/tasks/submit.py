@@ -193,7 +193,7 @@ async def _submit_at_owner(
     engine: Engine, replication: "Replication", request: SubmitRequest, rules: AccountRules
 ) -> ActiveRun | DuplicateRun:
     agent_id, shared = await _shared_session(engine, request, rules)
-    place = await replication.find_place(agent_id, shared)
+    place = await replication.choose_replica(agent_id, shared)
     if place is not None:
         return await replication.requests.hand_off(place, request, rules)
     hold = None if shared is None else await replication.hold(shared)
@@ -526,7 +526,7 @@ def continue_task(
             f"task {head.id} waits for the operator of this gateway; wait for the decision"
         )
     if request.is_answer and newest.state not in PAUSED:
-        state = newest.state.value.removeprefix("TASK_STATE_").lower()
+        state = newest.state.label
         raise TaskNotWaiting(
             f"task {head.id} is {state} and waits for no answer; wait until it asks or ends"
         )
@@ -643,6 +643,6 @@ def check_continuation(head: TaskHead, message: Message) -> Binding:
         raise TaskUnbound(f"task {head.id} has no stored binding to an agent; start a new task")
     if head.state in TERMINAL:
         # A2A 3.1.1: a task that has ended accepts no further message.
-        state = head.state.value.removeprefix("TASK_STATE_").lower()
+        state = head.state.label
         raise TaskTerminal(f"task {head.id} is {state}; start a new task in the same context")
     return head.binding

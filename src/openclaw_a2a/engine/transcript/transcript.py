@@ -3,6 +3,9 @@
 A run starts direct. It is promoted to a task once, by the first thing that a single message cannot
 hold: a tool, a note, a second assistant message, a pause or an error. Until then its content is
 staged; on promotion it is published in order. No I/O: the clock and the ids are passed in.
+
+Streamed text is held back until `flush`, which makes one event of it; `tasks/run._publish` decides
+when, so that text which arrives during a commit becomes one event.
 """
 
 import re

@@ -455,7 +455,7 @@ class PostgresReplicas:
 
         return await self._database.writer.write(give_up)
 
-    async def call_takers(self) -> bool:
+    async def notify_takers(self) -> bool:
         is_left = bool(await self._database.fetch(_IS_LEFT))
         if is_left:
             self.feed.send_to_others("w")
