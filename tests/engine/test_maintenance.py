@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from tests.engine.conftest import OpenHarness
@@ -14,7 +15,7 @@ from tests.engine.harness import HYBRID, Harness, in_time, read_all, yield_to_ot
 from openclaw_a2a.engine.maintenance import (
     MaintenanceSchedule,
     RetentionClock,
-    keep_lease,
+    maintain,
     purge_expired,
     purge_once,
 )
@@ -31,7 +32,11 @@ DAY = 86400.0
 @asynccontextmanager
 async def maintenance(harness: Harness) -> AsyncGenerator[None]:
     """Its loop runs meanwhile."""
-    job = harness.engine.supervisor.spawn("lease", keep_lease(harness.engine))
+    engine = harness.engine
+    seconds = engine.limits.lease_s / 3
+    job = engine.supervisor.run_every(
+        "lease", seconds, partial(maintain, engine), sleep=harness.clock.sleep
+    )
     await yield_to_others()
     yield
     job.cancel()
@@ -280,16 +285,15 @@ async def test_message_ids_are_known_for_a_day(open_harness: OpenHarness) -> Non
 async def test_purge_repeats_by_itself(open_harness: OpenHarness) -> None:
     harness = await open_harness(ScriptedAgent(HI))
     task = await harness.ended(await harness.send())
-    job = harness.engine.supervisor.spawn(
-        "retention", purge_expired(harness.engine, MaintenanceSchedule(sweep_s=60, ended_s=100))
-    )
+    clock = RetentionClock(harness.clock, harness.store)
+    purge = partial(purge_expired, harness.engine, MaintenanceSchedule(ended_s=100), clock)
+    harness.engine.supervisor.run_every("retention", 60, purge, sleep=harness.clock.sleep)
     await yield_to_others()
     assert await harness.task(task.id) == task
     for _ in range(2):
         await harness.clock.one_round(61)
     with pytest.raises(TaskNotFound):
         await harness.task(task.id)
-    job.cancel()
 
 
 # ---------------------------------------------------------------- a clock that jumps

@@ -6,6 +6,7 @@ import pytest
 from tests.captured_logs import capture_logs
 
 from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
+from openclaw_a2a.model.errors import StoreUnavailable
 
 
 async def fail() -> None:
@@ -57,6 +58,44 @@ async def test_a_loop_that_is_started_again_is_no_longer_dead() -> None:
     supervisor.run_loop("printer", wait_for_ever())
     assert supervisor.dead_loops == {}
     await supervisor.stop()
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "reason"),
+    [
+        (StoreUnavailable("the disk is full"), "warning", "the disk is full"),
+        (PermissionError(13, "not allowed"), "warning", "[Errno 13] not allowed"),
+        (ValueError("out of paper"), "error", "ValueError: out of paper"),
+    ],
+)
+async def test_a_repeated_call_that_raises_is_logged_and_made_again(
+    error: Exception, level: str, reason: str
+) -> None:
+    pauses: list[float] = []
+    has_succeeded, calls = asyncio.Event(), list[int]()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    async def work() -> None:
+        calls.append(len(pauses))
+        if len(calls) < 3:
+            raise error
+        has_succeeded.set()
+
+    supervisor = Supervisor()
+    with capture_logs() as logs:
+        supervisor.run_every("printer", 60.0, work, sleep=pause)
+        async with asyncio.timeout(240):
+            await has_succeeded.wait()
+        assert supervisor.dead_loops == {}
+        assert await supervisor.stop() == []
+    assert calls[:3] == [1, 2, 3]  # a pause before each call
+    assert set(pauses) == {60.0}
+    assert [(one["event"], one["log_level"], one["loop"], one["reason"]) for one in logs] == [
+        ("supervisor.call_failed", level, "printer", reason)
+    ] * 2
 
 
 async def test_a_dead_loop_of_a_child_is_reported_by_its_parent() -> None:

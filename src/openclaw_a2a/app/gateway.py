@@ -22,7 +22,7 @@ from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
 from openclaw_a2a.auth.dashboard_sessions import DashboardAuthenticator
 from openclaw_a2a.auth.peers import Credentials, FailedAttempts, PeerAuthenticator
 from openclaw_a2a.auth.request_origin import OwnAddresses, TrustedProxies
-from openclaw_a2a.auth.tokens import TokenStore
+from openclaw_a2a.auth.tokens import WRITE_USE_S, TokenStore
 from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX
 from openclaw_a2a.engine.approvals import ApprovalService
 from openclaw_a2a.engine.audit_file import AUDIT_FILE, AuditFile
@@ -246,7 +246,7 @@ class Gateway:
             self._tools.open(self.asgi.router, parts, credentials=self._credentials, own=self._own)
             if self._tokens is not None:
                 parts.push_async_callback(self._tokens.write_use)
-                self.supervisor.run_loop("token-use", self._tokens.record_use())
+                self.supervisor.run_every("token-use", WRITE_USE_S, self._tokens.write_use)
             # Last: a late reply or a resolved pause may start a run.
             self._start_background_listeners()
             # Started in full: `__aexit__` closes the parts from now on, not the end of this block.

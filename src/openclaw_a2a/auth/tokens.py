@@ -42,7 +42,7 @@ TOOL_TOKEN_PREFIX = f"{TOKEN_PREFIX}tool_"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _TOKEN_BYTES = 32
 _ID_DIGITS = 8
-_WRITE_USE_S = 30.0
+WRITE_USE_S = 30.0
 _HexDigest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{64}\Z")]
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 _Version = tuple[int, ...] | None
@@ -160,7 +160,7 @@ class TokenStore:
         entry = self._find(digest)
         if entry is None:
             return None
-        # Kept in memory: `record_use` writes it to the file, never a request.
+        # Kept in memory: `write_use` writes it to the file, never a request.
         self._used.add(entry.token.id)
         return entry.principal
 
@@ -365,12 +365,6 @@ class TokenStore:
         self._version = ()
 
     # ---------------------------------------------------------------- last use
-
-    async def record_use(self) -> None:
-        """Write at intervals which tokens were used. Never returns."""
-        while True:
-            await asyncio.sleep(_WRITE_USE_S)
-            await self.write_use()
 
     async def write_use(self) -> None:
         """Write which tokens were used since the last time."""

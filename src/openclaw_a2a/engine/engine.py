@@ -233,13 +233,15 @@ class Engine:
         # The position is taken before anything is awaited: messages of a session run in the order
         # in which they came. `is_started` follows from it, which saves a commit for each run that
         # does not have to wait.
+        is_elsewhere = False
+        if self.replication is not None and options.hold is None:  # a held message asks no agent
+            is_elsewhere = self.waits_elsewhere(binding.agent_id)
         slot = self.queues.join(
             binding.session_key,
             scope.principal,
             binding.agent_id,
             is_coordinator=getattr(self.agents.get(binding.agent_id), "is_coordinator", False),
-            # A message that is held for the operator asks no agent.
-            is_elsewhere=self.waits_elsewhere(binding.agent_id) and options.hold is None,
+            is_elsewhere=is_elsewhere,
         )
         record = RunRecord(
             id=RunId(self.new_id()),

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import msgspec
 
@@ -10,7 +11,6 @@ from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.recovery import FailOutcome, fail_orphaned_tasks, fail_run, recover_runs
 from openclaw_a2a.engine.tasks.held_tasks import reject_expired
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Clock, Record, Retention, Store, SupportsRunDetach
 
@@ -35,22 +35,26 @@ class MaintenanceSchedule(msgspec.Struct, frozen=True):
     message_s: float = 86400.0
 
 
-async def keep_lease(engine: Engine) -> None:
-    """Renew the lease of a replica, and fail the runs whose end the store refused."""
-    while True:
-        # A third of the lease: two renewals may fail before another replica takes the work.
-        await engine.clock.sleep(engine.limits.lease_s / 3)
-        try:
-            # The lease first: failing abandoned runs may take long when the store is slow.
-            if engine.replication is not None:
-                await engine.replication.renew()
-            await _fail_abandoned(engine)
-            await _recover_doubtful(engine)
-            await _fail_orphans(engine)
-        except StoreUnavailable as error:
-            log.warning("maintenance.lease_not_renewed", reason=error.message)
-        except Exception:  # the loop must continue, otherwise the lease expires
-            log.exception("maintenance.lease_not_renewed")
+def start_maintenance(engine: Engine, schedule: MaintenanceSchedule) -> None:
+    """Start the loops that keep the lease and delete what has expired."""
+    supervisor, sleep = engine.supervisor, engine.clock.sleep
+    # A third of the lease: two renewals may fail before another replica takes the work.
+    supervisor.run_every("lease", engine.limits.lease_s / 3, partial(maintain, engine), sleep=sleep)
+    # Not at the start: a gateway that was started with a wrong clock, or on a copy of its data, can
+    # be stopped before it deletes anything.
+    clock = RetentionClock(engine.clock, engine.store)
+    purge = partial(purge_expired, engine, schedule, clock)
+    supervisor.run_every("retention", schedule.sweep_s, purge, sleep=sleep)
+
+
+async def maintain(engine: Engine) -> None:
+    """Renew the lease of a replica, and end what the store refused to end. Raises: GatewayError."""
+    # The lease first: failing abandoned runs may take long when the store is slow.
+    if engine.replication is not None:
+        await engine.replication.renew()
+    await _fail_abandoned(engine)
+    await _recover_doubtful(engine)
+    await _fail_orphans(engine)
 
 
 async def _fail_abandoned(engine: Engine) -> None:
@@ -59,7 +63,7 @@ async def _fail_abandoned(engine: Engine) -> None:
         # delivery whose task does not exist.
         # While the store is still down it is tried again with the next one.
         outcome = await fail_run(engine, record, NOT_STORED)
-        if outcome is not FailOutcome.UNAVAILABLE:
+        if outcome is not FailOutcome.RETRY:
             engine.abandoned.remove(record)
             turn = engine.detached.pop(record.id, None)
             if turn is not None and outcome is FailOutcome.FAILED:
@@ -199,21 +203,13 @@ class _ClockMark(msgspec.Struct, frozen=True, omit_defaults=True):
 _mark_decoder = msgspec.json.Decoder(_ClockMark)
 
 
-async def purge_expired(engine: Engine, schedule: MaintenanceSchedule) -> None:
+async def purge_expired(
+    engine: Engine, schedule: MaintenanceSchedule, clock: RetentionClock
+) -> None:
     """Delete what has expired: ended tasks, message ids, records. Held tasks are rejected."""
-    clock = RetentionClock(engine.clock, engine.store)
-    while True:
-        # Before the first sweep, too: a gateway that was started with a wrong clock, or on a copy
-        # of its data, can be stopped before it deletes anything.
-        await engine.clock.sleep(schedule.sweep_s)
-        try:
-            now = await clock.now()
-            await reject_expired(engine, now=now)
-            await purge_once(engine, schedule, now=now)
-        except StoreUnavailable as error:
-            log.warning("maintenance.purge_failed", reason=error.message)
-        except Exception:  # the loop must continue
-            log.exception("maintenance.purge_failed")
+    now = await clock.now()
+    await reject_expired(engine, now=now)
+    await purge_once(engine, schedule, now=now)
 
 
 async def purge_once(

@@ -27,6 +27,7 @@ from openclaw_a2a.engine.transcript.transcript import ArtifactCounters
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AgentUnavailable,
+    Conflict,
     CorruptRecord,
     GatewayError,
     LeaseLost,
@@ -237,7 +238,7 @@ async def _prepare_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
     if reason is not None:
         # The store was unavailable: maintenance tries again.
         outcome = await fail_run(engine, record, reason, has_next=has_next)
-        if outcome is FailOutcome.UNAVAILABLE:
+        if outcome is FailOutcome.RETRY:
             engine.abandoned.append(record)
         return None
     if record.is_started:
@@ -307,8 +308,8 @@ class FailOutcome(Enum):
     FAILED = "failed"
     LEFT = "left"
     """It is not ours any more, or its task cannot be changed: nothing is left to do."""
-    UNAVAILABLE = "unavailable"
-    """The store is: it must be tried again."""
+    RETRY = "retry"
+    """The store is unavailable, or the task was changed meanwhile: it must be tried again."""
 
 
 async def fail_run(
@@ -339,12 +340,14 @@ async def fail_run(
                         begin = [transcript.submitted()]
                         journal.append(begin, run=record, message=record.message)
                     events = [*closing, transcript.status_text(state, reason)]
-            # Fails with Conflict when another engine has claimed the run since: it is not ours.
+            # Fails with LeaseLost when another engine has claimed the run since: it is not ours.
             await journal.end(events, run=record)
     except GatewayError as error:
         log.warning("recovery.run_not_failed", run_id=record.id, reason=error.message)
-        is_down = isinstance(error, StoreUnavailable)
-        return FailOutcome.UNAVAILABLE if is_down else FailOutcome.LEFT
+        # The last text of an abandoned run may be committed after the task was read. The subclasses
+        # of Conflict are final: the run is not ours, or the task has ended.
+        is_passing = isinstance(error, StoreUnavailable) or type(error) is Conflict
+        return FailOutcome.RETRY if is_passing else FailOutcome.LEFT
     return FailOutcome.FAILED
 
 

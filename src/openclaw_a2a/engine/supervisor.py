@@ -9,11 +9,12 @@ never waits uses a timer instead of a task.
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.errors import GatewayError
 
 log = get_logger(__name__)
 
@@ -61,6 +62,42 @@ class Supervisor:
         task = self.start(name, work)
         task.add_done_callback(self._report_loop)
         return task
+
+    def run_every(
+        self,
+        name: str,
+        seconds: float,
+        work: Callable[[], Awaitable[object]],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> asyncio.Task[None]:
+        """Start a loop that calls `work` with a pause before each call, also before the first.
+
+        A call that raises is logged, and the next one is made all the same.
+        """
+        return self.run_loop(name, self._repeat(name, seconds, work, sleep))
+
+    async def _repeat(
+        self,
+        name: str,
+        seconds: float,
+        work: Callable[[], Awaitable[object]],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        while True:
+            await sleep(seconds)
+            try:
+                await work()
+            except (GatewayError, OSError) as error:  # the store or the disk may be back next time
+                reason = str(error) or type(error).__name__
+                log.warning(
+                    "supervisor.call_failed", supervisor=self.name, loop=name, reason=reason
+                )
+            except Exception as error:  # one bug or damaged record must not end the loop
+                reason = f"{type(error).__name__}: {error}"
+                log.exception(
+                    "supervisor.call_failed", supervisor=self.name, loop=name, reason=reason
+                )
 
     def timer(
         self, name: str, work: Callable[[], float | None], *, retry_s: float = 1.0

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.maintenance import RetentionClock
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
@@ -299,19 +298,6 @@ class AdminService(msgspec.Struct, frozen=True):
                 roll_up(change)
 
     # ------------------------------------------------------------- retention
-
-    async def purge_regularly(self, *, interval_s: float, max_age_s: float) -> None:
-        """Purge again and again."""
-        clock = RetentionClock(self.engine.clock, self.engine.store)
-        while True:
-            # Not at the start: the archived objectives need not be known before the first request.
-            await self.engine.clock.sleep(interval_s)
-            try:
-                await self.purge(max_age_s, now=await clock.now())
-            except GatewayError as error:  # the store failed; the next purge may succeed
-                log.warning("planning.purge_failed", reason=error.message)
-            except Exception:
-                log.exception("planning.purge_failed")
 
     async def purge(self, max_age_s: float, *, now: datetime | None = None) -> None:
         """Delete completed, failed and canceled objectives that did not change for so long."""

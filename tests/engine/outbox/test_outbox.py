@@ -12,7 +12,7 @@ from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent
 from tests.engine.harness import ALICE, HYBRID, Harness, in_time
 from tests.engine.outbox.outbox_harness import KIND, ControlledSender, OutboxHarness
 
-from openclaw_a2a.engine.maintenance import keep_lease
+from openclaw_a2a.engine.maintenance import maintain
 from openclaw_a2a.engine.outbox.delivery_tracking import (
     DeliveryChannel,
     DeliveryPolicy,
@@ -219,9 +219,7 @@ async def test_recovery_of_a_failed_direct_answer_wakes_its_subscribers(
     with pytest.raises(StoreUnavailable):
         await in_time(wait_final_result(engine, sent))
     harness.store.refuse()
-    loop = engine.supervisor.run_loop("lease", keep_lease(engine))
-    await harness.clock.one_round(harness.limits.lease_s / 3 + 1)
+    await maintain(engine)
     await in_time(sender.has_failed.wait())
     assert sender.states[-1] is TaskState.FAILED
-    loop.cancel()
     await outbox.stop()

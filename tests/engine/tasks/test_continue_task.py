@@ -4,18 +4,21 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.captured_logs import capture_logs
 from tests.engine.conftest import OpenHarness
 from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent, Step
 from tests.engine.event_lines import artifact_texts, check_closed_once, check_journal, event_lines
 from tests.engine.harness import BOB, Harness, in_time, read_all, yield_to_others
 
-from openclaw_a2a.engine.maintenance import keep_lease
+from openclaw_a2a.engine.maintenance import maintain
+from openclaw_a2a.engine.tasks.active_task import TaskFinished
 from openclaw_a2a.engine.transcript.transcript import NO_REPLY, STOPPED
 from openclaw_a2a.model.agent_event import Failed, InputRequired, Reply, Stopped, TextDelta
 from openclaw_a2a.model.errors import (
     ContextMismatch,
     Draining,
     MessageIdConflict,
+    OutputNotAccepted,
     StoreUnavailable,
     TaskNotFound,
     TaskNotWaiting,
@@ -461,7 +464,7 @@ async def test_refused_message_does_not_end_a_task_whose_accepted_message_cannot
         with pytest.raises(StoreUnavailable):
             await harness.outcome(refused)
     assert await harness.state(task_id) is TaskState.WORKING
-    await maintain_once(harness)
+    await maintain(harness.engine)
     assert await harness.state(task_id) is TaskState.FAILED
 
 
@@ -512,8 +515,44 @@ async def test_task_whose_last_message_and_end_are_refused_is_ended_when_the_sto
         await harness.outcome(first)
     assert await harness.state(task_id) is TaskState.WORKING
     harness.store.refuse()
-    await maintain_once(harness)
+    await maintain(harness.engine)
     assert await harness.state(task_id) is TaskState.FAILED
+
+
+async def test_sender_gets_the_error_of_its_run_also_when_a_message_behind_it_is_refused(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    first = await harness.send("one", modes=("image/png",))
+    run = await agent.next_run()
+    task_id = run.turn.task_id
+    await harness.all_is_quiet()
+    harness.store.hold()
+    second = asyncio.ensure_future(harness.send("two", task_id=task_id, waits=False))
+    await harness.store.wait_held("submit")
+    with capture_logs() as logs:
+        run.end(Reply.of_text("an answer that is no image"))
+        await harness.store.wait_held("commit")
+        harness.store.refuse_held("submit")
+        harness.store.release()
+        outcome = await harness.outcome(first)
+    assert isinstance(outcome, TaskFinished)
+    assert isinstance(outcome.error, OutputNotAccepted)
+    assert [one["code"] for one in logs if one["event"] == "task.ended"] == [OutputNotAccepted.code]
+    with pytest.raises(StoreUnavailable):
+        await harness.outcome(await in_time(second))
+
+
+async def test_readers_of_a_task_whose_end_is_refused_are_told(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    task_id, end = await hold_end_of_refused_message(harness, agent, "c")
+    end.set_exception(StoreUnavailable("the disk is full"))
+    await harness.all_is_quiet()
+    with pytest.raises(StoreUnavailable):
+        await harness.follow(task_id)
+    await maintain(harness.engine)
+    entries = await read_all(await harness.follow(task_id, cursor=0))
+    assert entries[-1].state is TaskState.FAILED
 
 
 async def test_end_that_is_refused_while_another_is_mended_is_mended_in_the_next_round(
@@ -524,16 +563,13 @@ async def test_end_that_is_refused_while_another_is_mended_is_mended_in_the_next
     first_end.set_exception(StoreUnavailable("the disk is full"))
     await harness.all_is_quiet()
     harness.store.hold()
-    loop = asyncio.ensure_future(keep_lease(harness.engine))
-    await yield_to_others()
-    harness.clock.advance(harness.engine.limits.lease_s)
+    first_round = asyncio.ensure_future(maintain(harness.engine))
     await harness.store.wait_held("commit")  # it ends the first one
     second_end.set_exception(StoreUnavailable("the disk is full"))
     await yield_to_others()
     harness.store.release()
-    await harness.all_is_quiet()
-    await harness.clock.one_round(harness.engine.limits.lease_s)
-    loop.cancel()
+    await in_time(first_round)
+    await maintain(harness.engine)
     assert [await harness.state(one) for one in (first, second)] == [TaskState.FAILED] * 2
 
 
@@ -558,13 +594,6 @@ async def hold_end_of_refused_message(
     taken = harness.store.take_held("commit")
     harness.store.release()
     return task_id, taken
-
-
-async def maintain_once(harness: Harness) -> None:
-    """One round of the maintenance that mends what the store refused."""
-    loop = asyncio.ensure_future(keep_lease(harness.engine))
-    await harness.clock.one_round(harness.engine.limits.lease_s)
-    loop.cancel()
 
 
 async def test_message_that_the_store_rejects_is_an_error_for_its_sender_only(

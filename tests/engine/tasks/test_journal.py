@@ -11,6 +11,7 @@ from tests.engine.conftest import OpenHarness
 from tests.engine.controlled_agent import ControlledAgent, Run
 from tests.engine.harness import Harness, in_time
 
+from openclaw_a2a.engine.maintenance import maintain
 from openclaw_a2a.engine.outbox.wakeups import UNREAD_S, WakeupRegistry
 from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal
 from openclaw_a2a.engine.tasks.projection import TaskProjection
@@ -215,3 +216,36 @@ async def test_text_of_an_agent_that_goes_on_in_a_stop_is_committed(
     run.end()
     await in_time(stopping)
     assert await stored_text(harness, run) == "one two"
+
+
+async def test_text_that_nobody_follows_is_kept_when_the_run_breaks(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    run = await begin(harness, agent)
+    run.tell(TextDelta("one "))
+    await harness.all_is_quiet()
+    run.tell(TextDelta("two "))
+    await harness.all_is_quiet()
+    run.tell(StoreUnavailable("a record could not be written"))
+    await harness.all_is_quiet()
+    assert await stored_text(harness, run) == "one two "
+
+
+async def test_a_broken_run_is_failed_although_its_last_text_is_committed_after_the_task_was_read(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    run = await begin(harness, agent)
+    run.tell(TextDelta("one "))
+    await harness.all_is_quiet()
+    harness.store.hold()
+    run.tell(StoreUnavailable("a record could not be written"))
+    await harness.store.wait_held("commit")
+    failing = asyncio.ensure_future(maintain(harness.engine))
+    await harness.all_is_quiet()
+    assert harness.store.held == ["commit", "commit"]  # the text, and an end that is behind it
+    harness.store.release()
+    await in_time(failing)
+    assert await harness.state(run.turn.task_id) is TaskState.WORKING
+    await maintain(harness.engine)
+    assert await harness.state(run.turn.task_id) is TaskState.FAILED
+    assert await stored_text(harness, run) == "one "

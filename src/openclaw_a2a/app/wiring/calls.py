@@ -166,7 +166,10 @@ class CallsWiring:
         self._delivery.resume(self._calls)
         if self._replication is not None:
             self._on_taken_over()  # what recovery has taken over at the start
-        self._engine.supervisor.run_loop("calls-retention", self._purge())
+        clock = RetentionClock(self._engine.clock, self._engine.store)
+        self._engine.supervisor.run_every(
+            "calls-retention", _PURGE_S, partial(self._purge, clock), sleep=self._engine.clock.sleep
+        )
 
     async def _find_run_elsewhere(self, session_key: SessionKey) -> RunRecord | None:
         if self._replication is None:
@@ -199,18 +202,11 @@ class CallsWiring:
         """The gateway stops: answer waiting callers that the outcome comes later."""
         self._delivery.waiters.close()
 
-    async def _purge(self) -> None:
-        clock = RetentionClock(self._engine.clock, self._engine.store)
-        while True:
-            await self._engine.clock.sleep(_PURGE_S)
-            try:
-                count = await self._calls.purge(await clock.now())
-            except GatewayError as error:  # the next one does it
-                log.warning("calls.purge_failed", reason=error.message)
-            else:
-                if count:
-                    log.info("calls.purged", calls=count)
-                self._engine.audit.record_expired("calls", count)
+    async def _purge(self, clock: RetentionClock) -> None:
+        count = await self._calls.purge(await clock.now())
+        if count:
+            log.info("calls.purged", calls=count)
+        self._engine.audit.record_expired("calls", count)
 
 
 def _name_host(address: str) -> str:

@@ -8,7 +8,7 @@ from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.engine import Engine, EngineLimits, new_id
-from openclaw_a2a.engine.maintenance import MaintenanceSchedule, keep_lease, purge_expired
+from openclaw_a2a.engine.maintenance import MaintenanceSchedule, start_maintenance
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
 from openclaw_a2a.engine.replication import Replication
@@ -137,8 +137,7 @@ class EnginesWiring:
         await recover_runs(engine, is_starting=True)
         await fail_orphaned_tasks(engine)
         schedule = _maintenance_schedule(self._settings.retention)
-        engine.supervisor.run_loop("lease", keep_lease(engine))
-        engine.supervisor.run_loop("retention", purge_expired(engine, schedule))
+        start_maintenance(engine, schedule)
         outbox = self._push.start(engine, parts)
         engine.on_recovered.append(outbox.scan)
         if replication is not None:

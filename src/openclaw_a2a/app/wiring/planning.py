@@ -8,6 +8,7 @@ from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.auth.principal import Scope as CredentialScope
 from openclaw_a2a.auth.tokens import TOOL_OWNER, TokenStore
 from openclaw_a2a.engine.engine import Engine, new_id
+from openclaw_a2a.engine.maintenance import RetentionClock
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import CorruptRecord
@@ -155,10 +156,17 @@ class PlanningWiring:
             self._repository.when_adopted(self._follow_tasks)
             # Its first look finds what this gateway has taken over.
             supervisor.run_loop("planning.replicas", self._repository.follow())
-        purging = self.admin.purge_regularly(
-            interval_s=self._retention.sweep_seconds, max_age_s=self._retention.objective_seconds
+        # Not at the start: the archived objectives need not be known before the first request.
+        clock = RetentionClock(self.engine.clock, self.engine.store)
+        supervisor.run_every(
+            "planning.retention",
+            self._retention.sweep_seconds,
+            partial(self._purge, clock),
+            sleep=self.engine.clock.sleep,
         )
-        supervisor.run_loop("planning.retention", purging)
+
+    async def _purge(self, clock: RetentionClock) -> None:
+        await self.admin.purge(self._retention.objective_seconds, now=await clock.now())
 
     def _follow_tasks(self, state: ObjectiveState) -> None:
         self.engine.supervisor.spawn("planning.subscribe", self.admin.follow_tasks(state))

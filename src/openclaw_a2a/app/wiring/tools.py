@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,7 +27,7 @@ from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.router import ANY_METHOD, Router
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import Problem, SettingsInvalid, StoreUnavailable
+from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.ports import Clock, Store
@@ -103,10 +104,13 @@ async def open_tool_set(
     async with AsyncExitStack() as parts:
         loops = supervisor.child("tools")
         parts.push_async_callback(loops.stop)
-        purging = _purge_results(
-            results, clock, RetentionClock(clock, store), settings.retention.sweep_seconds, audit
+        # Not at the start: a gateway that was started with a wrong clock can be stopped.
+        loops.run_every(
+            "tool-results-retention",
+            settings.retention.sweep_seconds,
+            partial(_purge_results, results, RetentionClock(clock, store), audit),
+            sleep=clock.sleep,
         )
-        loops.run_loop("tool-results-retention", purging)
         connections = TargetConnections(config.policy, limit=settings.limits.artifact_bytes)
         await parts.enter_async_context(connections)
         try:
@@ -175,24 +179,11 @@ def _remote_tool(
     return Tool(TOOL_NAME, TOOL_LABEL, agent.description, agent.schema, run)
 
 
-async def _purge_results(
-    results: ResultStore,
-    clock: Clock,
-    retention_clock: RetentionClock,
-    sweep_s: float,
-    audit: AuditLog,
-) -> None:
-    while True:
-        # Before the first sweep, too: a gateway that was started with a wrong clock can be stopped.
-        await clock.sleep(sweep_s)
-        try:
-            count = await asyncio.to_thread(results.delete_expired, await retention_clock.now())
-        except (OSError, StoreUnavailable) as error:
-            log.warning("tools.results_not_purged", reason=str(error))
-        else:
-            if count:
-                log.info("tools.results_purged", results=count)
-            audit.record_expired("results", count)
+async def _purge_results(results: ResultStore, clock: RetentionClock, audit: AuditLog) -> None:
+    count = await asyncio.to_thread(results.delete_expired, await clock.now())
+    if count:
+        log.info("tools.results_purged", results=count)
+    audit.record_expired("results", count)
 
 
 class ToolsWiring:

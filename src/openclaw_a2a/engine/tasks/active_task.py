@@ -7,7 +7,7 @@ final one is the task when its last run has left (`ActiveTask.finished`).
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -169,6 +169,16 @@ def decode_answer(stored: bytes) -> DirectAnswer:
 # ---------------------------------------------------------------- the active task
 
 
+class PostponedEnd(NamedTuple):
+    """With what a task ends when no message behind its last run is accepted."""
+
+    events: Callable[[], Sequence[Event]]
+    error: GatewayError | None
+    """What the sender of the last run gets instead of the task."""
+    code: str
+    """The error code of a failed task, for the log."""
+
+
 class ActiveTask:
     """A task with at least one run. Its `finished` promise is set when the last run leaves."""
 
@@ -178,9 +188,9 @@ class ActiveTask:
     """After a crash: the artifacts the task had before the interrupted run."""
     published = NOTHING_PUBLISHED
     """After a crash: what the interrupted run had published."""
-    postponed_end: Callable[[], Sequence[Event]] | None = None
-    """The last events of a run that did not end the task, because other messages were with the
-    store. They are written when it accepts none of these."""
+    postponed_end: PostponedEnd | None = None
+    """The end of a run that did not end the task, because other messages were with the store. It is
+    written when the store accepts none of these."""
 
     def __init__(self, journal: Journal, created: Task | None = None) -> None:
         self.journal = journal

@@ -319,8 +319,11 @@ class Journal:
         is_waiting = self.submit is not None or self._commits_under_way or self.failure is not None
         if self._unsent and not is_waiting:
             self._is_send_due = True  # so that `add_text` does not schedule another call
-            if self.writer is not None:
-                self.writer.add_text()
+            try:
+                if self.writer is not None:
+                    self.writer.add_text()
+            finally:  # nothing would be committed before the end otherwise
+                self._is_send_due = False
             self._send(self._next_commit(ends_run=False, resume=None))
         self._is_send_due = False
 

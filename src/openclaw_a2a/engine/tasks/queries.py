@@ -344,7 +344,8 @@ def subscribe_from(
 
 def check_not_abandoned(engine: Engine, task_id: TaskId) -> None:
     """Raises StoreUnavailable when the task waits for the store to take its end."""
-    if any(record.task_id == task_id for record in engine.abandoned):
+    is_abandoned = any(record.task_id == task_id for record in engine.abandoned)
+    if is_abandoned or task_id in engine.orphans:
         raise StoreUnavailable(
             f"the work on task {task_id} was stopped because the store took no writes; "
             "the task will be failed as soon as it does; ask again then"

@@ -29,6 +29,7 @@ from openclaw_a2a.engine.tasks.active_task import (
     DirectAnswer,
     FinalResult,
     FirstResult,
+    PostponedEnd,
     Promise,
     Rejected,
     TaskCreated,
@@ -50,6 +51,7 @@ from openclaw_a2a.engine.transcript.assistant_message import omitted_files, outp
 from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, EventContext, Transcript
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent
+from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     AgentFailed,
     AlreadyExists,
@@ -331,7 +333,6 @@ class ActiveRun:
         The agent may have said much by now if it was asked early. None of it is visible yet: the
         store applies the events of a run after its submission.
         """
-        commit = submission.commit
         self._stored = self.submission = None
         # In any case, also after an error: a message that was not stored may be sent again.
         self._engine.pending_submissions.pop(
@@ -345,16 +346,13 @@ class ActiveRun:
             if known is None:
                 log.error("run.crashed", run_id=self.record.id, exc_info=error)
             self._record_submission(error)
-            self._reject(Rejected(known), commit)
+            self._reject(Rejected(known), submission.commit)
             return
         accepted = answer.result()
         if isinstance(accepted, Duplicate):
-            self._reject(Rejected(None, accepted), commit)
-        else:
-            self._record_submission()
-            self._on_accepted(submission)
-
-    def _on_accepted(self, submission: Submission) -> None:
+            self._reject(Rejected(None, accepted), submission.commit)
+            return
+        self._record_submission()
         commit, active = submission.commit, self.active_task
         if active is not None:
             active.postponed_end = None  # from now on this run ends the task, or recovery does
@@ -370,10 +368,14 @@ class ActiveRun:
             # This message opened the task: what its sender sees first is in memory.
             active.on_opened(commit, None)
             active.show_created(self)
-            return
+        else:
+            self._on_joined(delivery)
+
+    def _on_joined(self, delivery: Delivery | None) -> None:
+        """The message joined a running task, or may be answered without one."""
         if delivery is not None:
             self._engine.wakeups.notify(self.record.task_id)
-        if active is not None:
+        if self.active_task is not None:
             # A job: a callback cannot await. `_finish_task` sets `created` if it is faster.
             self._engine.supervisor.spawn("show-task", self._show_task())
 
@@ -449,9 +451,23 @@ class ActiveRun:
             return False
         if active.journal.state not in ACTIVE or active.has_other_runs(self) or self.is_lost:
             return False
-        self._ends_task = active.journal.send_end(active.postponed_end(), run=None)
-        self._is_end_sent = self._ends_for_others = True
-        return True
+        end, active.postponed_end = active.postponed_end, None
+        replication = self._engine.replication
+        is_owner = replication is None or self.record.owner == replication.id
+        try:
+            if is_owner:
+                # What ends the task is within the limits: its text is in the commit before.
+                active.journal.limits = UNLIMITED
+                self._ends_task = active.journal.send_end(end.events(), run=None, code=end.code)
+                self._is_end_sent = self._ends_for_others = True
+                self._error = end.error
+        except Exception:  # one broad catch: the sender of the refused message must not wait
+            log.exception("run.crashed", run_id=self.record.id)
+        if not self._is_end_sent:
+            # Maintenance fails the task if it has no run. As another replica that was taken for
+            # dead, this one does not know whether it has.
+            self._engine.orphans.add(self.record.task_id)
+        return self._is_end_sent
 
     def _leave(self, rejected: Rejected) -> None:
         """Release everyone who waits for this run."""
@@ -474,6 +490,10 @@ class ActiveRun:
             self.is_lost = True
             self._leave(Rejected(_taken_over()))
             return
+        if self.active_task is not None:
+            # What the agent has said is kept, unless that is what broke the run.
+            with suppress(Exception):
+                self.active_task.journal.send_rest()
         self._leave(Rejected(error))
         # After everyone is released: from here on the run belongs to maintenance. Its lease is
         # renewed by owner like any other until it has failed, so nobody else claims it meanwhile.
@@ -882,7 +902,9 @@ class ActiveRun:
             # If the other messages may still be refused, this end is postponed until one is
             # accepted (then its run ends the task) or all are refused (`_end_postponed`).
             is_doubtful = active.has_only_doubtful_runs(self)
-            active.postponed_end = partial(self._final_events, transcript) if is_doubtful else None
+            code = self._error.code if self._error is not None else self._failure_code
+            end = PostponedEnd(partial(self._final_events, transcript), self._error, code)
+            active.postponed_end = end if is_doubtful else None
             is_canceled = self.is_cancel_requested
             events = transcript.close() if is_canceled else transcript.continue_working()
         else:
