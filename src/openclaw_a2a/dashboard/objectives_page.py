@@ -17,11 +17,11 @@ from openclaw_a2a.dashboard.requests import (
     read_choice,
     read_form_text,
 )
-from openclaw_a2a.model.errors import InvalidParams, Problem, UnsupportedOperation
+from openclaw_a2a.model.errors import InvalidParams, Problem
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.validation import as_object, is_object
-from openclaw_a2a.planning.admin_service import AdminService
+from openclaw_a2a.planning.admin_service import AdminService, enabled
 from openclaw_a2a.planning.editing import EditableItem, ItemContent
 from openclaw_a2a.planning.model import PlanTaskId
 
@@ -185,7 +185,7 @@ class Objectives:
     async def show(self, request: PageRequest) -> JsonStruct:
         """The page of one. Raises: InvalidParams, PlanItemNotFound, UnsupportedOperation."""
         view = read_choice(request.query, "view", _VIEWS, "tree")
-        found = await self._open().get(request.segments[0])
+        found = await enabled(self._service).get(request.segments[0])
         plans = _plans_of(found)
         numbers = number_steps(plans)
         return ObjectiveDetails(
@@ -203,7 +203,7 @@ class Objectives:
 
         Raises: InvalidParams, PlanItemNotFound, StatusChangeNotAllowed, UnsupportedOperation.
         """
-        service, [objective_id, action] = self._open(), request.segments
+        service, [objective_id, action] = enabled(self._service), request.segments
         if action == "retry":
             work = service.retry(objective_id, request.form.get("item", ""))
         elif action == "answer":
@@ -230,7 +230,11 @@ class Objectives:
         Raises: InvalidParams, PlanItemNotFound, ChangedMeanwhile, StatusChangeNotAllowed,
         DependencyNotValid, UnsupportedOperation.
         """
-        service, [objective_id, item_id], form = self._open(), request.segments, request.form
+        service, [objective_id, item_id], form = (
+            enabled(self._service),
+            request.segments,
+            request.form,
+        )
         item = await service.find_editable(objective_id, item_id)
         after = item.content.after
         if item.can_reorder and "after" in form:
@@ -264,7 +268,7 @@ class Objectives:
         return msgspec.structs.replace(page, yours=yours)
 
     async def _make_form(self, objective_id: str, item_id: str) -> EditPage:
-        service = self._open()
+        service = enabled(self._service)
         item = await service.find_editable(objective_id, item_id)
         found = await service.get(objective_id)
         plans = _plans_of(found)
@@ -281,14 +285,6 @@ class Objectives:
             steps=others if item.can_reorder else {},
             is_closed=found["status"] in _CLOSED,
         )
-
-    def _open(self) -> AdminService:
-        service = self._service
-        if service is None:
-            raise UnsupportedOperation(
-                "objectives are off; set opt.enabled to true, and start the gateway again"
-            )
-        return service
 
 
 def _allowed_actions(objective: JsonObject) -> tuple[str, ...]:

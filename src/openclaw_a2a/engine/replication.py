@@ -12,8 +12,7 @@ A session belongs to one replica at a time, which runs everything in it as if it
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Set
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.engine_state import EngineSignal, EngineState
@@ -275,7 +274,7 @@ class Replication:
         tasks, task_id = self._engine.store.tasks, duplicate.task_id
         was_missing = False
         while True:
-            with self._waiting(task_id) as changed:
+            with self._engine.wakeups.waiting(task_id) as changed:
                 measured = await tasks.measure_task(scope, task_id)
                 if measured is not None and (
                     not until_ended_or_paused or measured.head.state in _ENDED_OR_PAUSED
@@ -293,21 +292,6 @@ class Replication:
                     was_missing = is_missing
                 if not was_missing:
                     await asyncio.wait({changed}, timeout=self.store.poll_s)
-
-    @contextmanager
-    def _waiting(self, task_id: TaskId) -> "Generator[asyncio.Future[None]]":
-        """A future that the next change of a task resolves; made before the task is read."""
-        readers = self._engine.wakeups.readers
-        changed: asyncio.Future[None] = self._engine.loop.create_future()
-        readers.setdefault(task_id, set()).add(changed)
-        try:
-            yield changed
-        finally:
-            waiting = readers.get(task_id)
-            if waiting is not None:
-                waiting.discard(changed)
-                if not waiting:
-                    del readers[task_id]
 
     # ---------------------------------------------------------------- from the others
 

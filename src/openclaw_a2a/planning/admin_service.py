@@ -16,6 +16,7 @@ from openclaw_a2a.model.errors import (
     Problem,
     StatusChangeNotAllowed,
     TaskNotFound,
+    UnsupportedOperation,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.task import TaskState, is_terminal
@@ -321,3 +322,12 @@ class AdminService(msgspec.Struct, frozen=True):
         if count:
             log.info("planning.purged", objectives=count)
         self.engine.audit.record_expired("objectives", count)
+
+
+def enabled(service: AdminService | None) -> AdminService:
+    """The service of a gateway that has objectives. Raises: UnsupportedOperation."""
+    if service is None:
+        raise UnsupportedOperation(
+            "objectives are off; set opt.enabled to true, and start the gateway again"
+        )
+    return service

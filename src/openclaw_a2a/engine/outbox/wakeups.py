@@ -5,7 +5,8 @@ task without an active run and therefore without a feed, an observer for every t
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -114,6 +115,19 @@ class WakeupRegistry:
         self.ended.pop(task_id, None)
         self.subscribed.discard(task_id)
         self.wants_every_event.discard(task_id)
+
+    @contextmanager
+    def waiting(self, task_id: TaskId) -> Generator[asyncio.Future[None]]:
+        """A future that the next commit of a task resolves; made before the task is read."""
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        readers = self.readers.setdefault(task_id, set())
+        readers.add(changed)
+        try:
+            yield changed
+        finally:
+            readers.discard(changed)
+            if not readers and self.readers.get(task_id) is readers:
+                del self.readers[task_id]
 
     def is_followed(self, task_id: TaskId) -> bool:
         """True when an observer, a reader or a subscriber needs each event soon.

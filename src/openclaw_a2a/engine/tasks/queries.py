@@ -196,24 +196,21 @@ class LastingSubscription(Subscription):
         self._find_feed()
         if self._feed is not None:
             return await super().next_events(wait_s)
-        waiter = self._waiter = asyncio.get_running_loop().create_future()
-        readers = self._wakeups.readers.setdefault(self._task_id, set())
-        readers.add(waiter)
-        try:
-            # Read after the registration: a commit that this read does not see wakes the waiter.
-            entries = await self._read()
-            if not entries and not self.is_over:
-                timeouts = self._wakeups.timeouts(wait_s)
-                timeouts.start(waiter)
-                try:
-                    await waiter
-                finally:
-                    timeouts.pending.pop(waiter, None)
-        finally:
-            self._waiter = None
-            readers.discard(waiter)
-            if not readers:
-                self._wakeups.readers.pop(self._task_id, None)
+        with self._wakeups.waiting(self._task_id) as waiter:
+            self._waiter = waiter
+            try:
+                # Read after the registration: a commit that this read does not see wakes the
+                # waiter.
+                entries = await self._read()
+                if not entries and not self.is_over:
+                    timeouts = self._wakeups.timeouts(wait_s)
+                    timeouts.start(waiter)
+                    try:
+                        await waiter
+                    finally:
+                        timeouts.pending.pop(waiter, None)
+            finally:
+                self._waiter = None
         if not entries and not self.is_over:
             self._find_feed()
             entries = await self._read()

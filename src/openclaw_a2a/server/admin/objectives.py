@@ -4,9 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from openclaw_a2a.model.errors import UnsupportedOperation
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.planning.admin_service import AdminService
+from openclaw_a2a.planning.admin_service import AdminService, enabled
 from openclaw_a2a.planning.model import ObjectiveStatus
 from openclaw_a2a.server.admin.endpoint import (
     AdminEndpoint,
@@ -66,7 +65,7 @@ class ObjectivesAdmin:
 
         Raises: InvalidParams, UnsupportedOperation.
         """
-        service, limit = self._open(), read_limit(request)
+        service, limit = enabled(self._service), read_limit(request)
         status = read_status(request, ObjectiveStatus)
         found, total = await service.list(limit, None if status is None else status.value)
         return {"objectives": found, "totalSize": total}
@@ -74,7 +73,7 @@ class ObjectivesAdmin:
     async def show(self, request: AdminRequest) -> JsonObject:
         """One objective with its plans. Raises: PlanItemNotFound, UnsupportedOperation."""
         [objective_id] = request.segments
-        return await self._open().get(objective_id)
+        return await enabled(self._service).get(objective_id)
 
     async def create(self, request: AdminRequest) -> JsonObject:
         """Create an objective: `name`, `description`, `metadata`; `plan` has the planner plan it.
@@ -85,7 +84,7 @@ class ObjectivesAdmin:
         is_planned: Json = members.pop("plan", False)
         if not isinstance(is_planned, bool):
             raise invalid_param("plan", "must be true or false")
-        return await self._open().create(members, is_planned=is_planned)
+        return await enabled(self._service).create(members, is_planned=is_planned)
 
     async def plan(self, request: AdminRequest) -> JsonObject:
         """Add `plans`; an empty body has the planner make them.
@@ -93,7 +92,7 @@ class ObjectivesAdmin:
         Raises: PlanItemNotFound, InvalidParams, DependencyNotValid, PlanLimitExceeded,
         StatusChangeNotAllowed, UnsupportedOperation.
         """
-        service, [objective_id] = self._open(), request.segments
+        service, [objective_id] = enabled(self._service), request.segments
         if request.content.strip() in (b"", b"{}"):
             return await service.make_plans(objective_id)
         try:
@@ -111,7 +110,7 @@ class ObjectivesAdmin:
         item: Json = request.body.get("item")
         if not isinstance(item, str) or not item.strip():
             raise invalid_param("item", "must be the id or name of a plan or step")
-        return await self._open().retry(objective_id, item)
+        return await enabled(self._service).retry(objective_id, item)
 
     async def delete(self, request: AdminRequest) -> JsonObject:
         """Delete an objective; with `cancel` its running tasks are stopped first.
@@ -122,7 +121,7 @@ class ObjectivesAdmin:
         cancel: Json = request.body.get("cancel", False)
         if not isinstance(cancel, bool):
             raise invalid_param("cancel", "must be true or false")
-        return await self._open().delete(objective_id, cancel=cancel)
+        return await enabled(self._service).delete(objective_id, cancel=cancel)
 
     async def answer(self, request: AdminRequest) -> JsonObject:
         """Answer a step that waits: `text`, and `step` where several wait.
@@ -136,16 +135,16 @@ class ObjectivesAdmin:
             raise invalid_param("text", "must be a string that is not only blanks")
         if step is not None and not isinstance(step, str):
             raise invalid_param("step", "must be the id or name of a step, or left out")
-        return await self._open().answer(objective_id, text, step)
+        return await enabled(self._service).answer(objective_id, text, step)
 
     async def export(self, request: AdminRequest) -> RawResponse:
         """The log of one objective. Raises: PlanItemNotFound, UnsupportedOperation."""
         [objective_id] = request.segments
-        return RawResponse(await self._open().export(objective_id), b"application/jsonl")
+        return RawResponse(await enabled(self._service).export(objective_id), b"application/jsonl")
 
     async def import_log(self, request: AdminRequest) -> JsonObject:
         """Add an exported objective. Raises: InvalidParams, UnsupportedOperation, BodyTooLarge."""
-        service = self._open()
+        service = enabled(self._service)
         if not request.content.strip():
             raise invalid_param("body", "is empty; send the lines that were exported")
         return await service.import_log(request.content)
@@ -153,14 +152,6 @@ class ObjectivesAdmin:
     def _act(self, action: str) -> AdminHandler:
         async def act(request: AdminRequest) -> JsonObject:
             [objective_id] = request.segments
-            return await self._open().act(objective_id, action)
+            return await enabled(self._service).act(objective_id, action)
 
         return act
-
-    def _open(self) -> AdminService:
-        service = self._service
-        if service is None:
-            raise UnsupportedOperation(
-                "objectives are off; set opt.enabled to true, and start the gateway again"
-            )
-        return service
