@@ -88,6 +88,44 @@ def test_usage_error_suggests_the_right_command(command, arguments, hint) -> Non
     assert hint in shown.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["tasks", "list", "a", "b"], "too many arguments for tasks list: a b"),
+        (["version", "now"], "too many arguments for version: now"),
+        (["tasks", "list", "--limit", "1", "--limit", "2"], "--limit is given more than once"),
+        (["tasks", "list", "--limit=1", "--limit=2"], "--limit is given more than once"),
+        (["doctor", "--ask", "--ask"], "--ask is given more than once"),
+        (["send", "--task"], "--task needs a value"),
+        (["targets", "add", "a", "http://a", "--tag"], "--tag needs a value"),
+        (["tasks", "list", "--all=maybe"], '--all is a switch and takes no value, not "maybe"'),
+        (["tasks", "show"], "tasks show needs TASK"),
+        (["targets", "add", "there"], "targets add needs ADDRESS"),
+        (["tasks", "list", "--limit", "few"], '--limit must be a whole number, not "few"'),
+        (["tasks", "list", "--limit="], '--limit must be a whole number, not ""'),
+        (["demo", "--pace", "fast"], '--pace must be a number, not "fast"'),
+        (["tasks", "list", "--state", "happy"], 'Invalid value "happy" for --state. Choose from:'),
+        (["send", "--no-such-flag", "x"], "Unknown option: --no-such-flag."),
+    ],
+)
+def test_usage_error_names_what_is_wrong_in_plain_words(command, arguments, reason) -> None:
+    shown = command(*arguments)
+    assert (shown.code, shown.out) == (2, "")
+    said, hint = shown.err.splitlines()
+    assert said.startswith(f"error usage: {reason}")
+    assert hint == f"See: openclaw-a2a {arguments[0]} --help"
+    for words in ("Unused Tokens", "Parameter", "parameter", "requires an argument", "convert"):
+        assert words not in shown.err
+    document = command(*arguments, "--json").json
+    assert document["error"]["message"] == said.removeprefix("error usage: ")
+
+
+def test_usage_error_of_up_names_the_repeated_option(command) -> None:
+    shown = command("up", "--host", "a", "--host", "b")
+    assert (shown.code, shown.out) == (2, "")
+    assert json.loads(shown.err)["reason"] == "--host is given more than once"
+
+
 def test_usage_error_of_up_off_a_terminal_is_a_line_of_its_log(command) -> None:
     shown = command("up", "--port", "many")
     assert (shown.code, shown.out) == (2, "")

@@ -108,12 +108,12 @@ def _describe_usage(error: CycloptsError) -> str:
     command = " ".join(error.command_chain or ())
     if isinstance(error, UnusedCliTokensError):
         return f"too many arguments for {command}: {' '.join(error.unused_tokens or ())}"
+    if isinstance(error, RepeatArgumentError):
+        return f"{error.token.keyword} is given more than once"
     name = error.argument.name if error.argument is not None else ""
     if isinstance(error, MissingArgumentError):
         is_option = name.startswith("-")
         return f"{name} needs a value" if is_option else f"{command} needs {name}"
-    if isinstance(error, RepeatArgumentError):
-        return f"{name} is given more than once"
     if isinstance(error, CoercionError) and error.token is not None:
         given = f'not "{error.token.value}"'
         if error.target_type is bool:
