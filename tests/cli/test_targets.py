@@ -1,11 +1,14 @@
 """`targets`: what people do with the remote agents of their settings."""
 
 import json
+import shlex
+import socket
 import subprocess
 from pathlib import Path
 
 import pyjson5
 import pytest
+from tests.cli.conftest import Terminal
 
 NOBODY = "http://127.0.0.1:1"
 TOKEN = "a-token-for-the-tests-of-targets"
@@ -203,23 +206,98 @@ def test_targets_help_loads_no_a2a_client(program) -> None:
             assert f"'{name}'" not in done.stderr
 
 
-def test_which_settings_file_is_used_and_which_is_hidden_is_said(command, tmp_path: Path) -> None:
+@pytest.fixture
+def two_files(command, tmp_path: Path) -> tuple[Path, Path]:
+    """The settings file of the working folder, and that of the user, which it hides."""
+    used = tmp_path / "openclaw-a2a.json5"
     hidden = tmp_path / ".config" / "openclaw-a2a" / "openclaw-a2a.json5"
     hidden.parent.mkdir(parents=True)
-    hidden.write_text("{}", "utf-8")
-    assert "Not read" not in command("targets", "list").err
-    used = tmp_path / "openclaw-a2a.json5"
-    used.write_text("{}", "utf-8")
-    note = f"Used: {used}. Not read: {hidden}"
-    for words in (
-        ("add", "there", "http://127.0.0.1:1"),
-        ("list",),
-        ("remove", "there", "--yes"),
-    ):
-        assert note in command("targets", *words).err
-    for words in (("config", "check"), ("connect", "openclaw")):
-        shown = command(*words)
-        assert f"{hidden}: is not read, because {used} is used here" in shown.err
+    for path in (used, hidden):
+        path.write_text("{}", "utf-8")
+    return used, hidden
+
+
+def test_a_settings_file_that_hides_no_other_is_not_mentioned(command, two_files) -> None:
+    used, hidden = two_files
+    other = used.with_name("other.json5")
+    used.rename(other)
+    for words in (["targets", "list"], ["config", "check"], ["config", "show"], ["token", "list"]):
+        for more in ([], ["--config", str(hidden)], ["--config", str(other)]):
+            assert "not read" not in command(*words, *more).err.lower()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("targets", "add", "there", NOBODY),
+        ("targets", "list"),
+        ("targets", "check", "there"),
+        ("targets", "remove", "there", "--yes"),
+        ("config", "show"),
+        ("token", "list"),
+        ("db", "upgrade", "--plan"),
+        ("remote", "send", "hello"),
+        ("calls", "list"),
+        ("objectives", "list"),
+        ("audit",),
+        ("audit", "verify"),
+        ("tasks", "list"),
+        ("send", "hello"),
+        ("card",),
+        ("approvals", "list"),
+    ],
+)
+def test_which_settings_file_is_used_and_which_is_hidden_is_said_once(
+    command, two_files, monkeypatch, words: tuple[str, ...]
+) -> None:
+    used, hidden = two_files
+    monkeypatch.setenv("OPENCLAW_A2A_SERVER__PORT", "1")
+    shown = command(*words)
+    assert shown.err.splitlines().count(f"Used: {used}. Not read: {hidden}") == 1
+    assert shown.err.count(str(hidden)) == 1
+    assert str(hidden) not in shown.out
+    # A program gets JSON only; a person who reads the rest on a terminal gets the note, too.
+    as_json = command(*words, "--json")
+    assert str(hidden) not in as_json.out + as_json.err
+    assert "not read" not in command(*words, "--config", str(hidden)).err.lower()
+
+
+def test_hidden_settings_file_is_said_to_the_reader_of_a_terminal_while_json_goes_elsewhere(
+    two_files, program: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    arguments = shlex.join([*program, "config", "show", "--json"])
+    terminal = Terminal(["sh", "-c", f"{arguments} > out"], tmp_path, columns=1000, rows=24)
+    assert "Used: {}. Not read: {}".format(*two_files) in terminal.finish()
+    assert json.loads(out.read_text())["server"]["port"] == 9900
+
+
+@pytest.mark.parametrize("words", [("config", "check"), ("connect", "openclaw"), ("doctor",)])
+def test_commands_that_list_every_warning_say_once_which_settings_file_is_hidden(
+    command, two_files, words: tuple[str, ...]
+) -> None:
+    used, hidden = two_files
+    shown = command(*words)
+    text = " ".join((shown.out + shown.err).split())
+    assert text.count(f"{hidden}: is not read, because {used} is used here") == 1
+    assert text.count(str(hidden)) == 1
+
+
+def test_json_of_doctor_and_config_check_has_the_hidden_settings_file(command, two_files) -> None:
+    _, hidden = two_files
     findings = command("doctor", "--json").json["findings"]
     assert [one["verdict"] for one in findings if str(hidden) in one["detail"]] == ["note"]
-    assert "not read" not in command("config", "check", "--config", str(hidden)).err
+    warnings = command("config", "check", "--json").json["warnings"]
+    assert [one["keyword"] for one in warnings if one["path"] == str(hidden)] == ["hidden-file"]
+
+
+def test_up_logs_once_which_settings_file_is_hidden(command, two_files) -> None:
+    used, hidden = two_files
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # so that it ends by itself
+        shown = command("up", "--port", str(taken.getsockname()[1]))
+    lines = [json.loads(line) for line in shown.err.splitlines()]
+    assert lines[-1]["code"] == "port-taken"
+    [warning] = [one for one in lines if str(hidden) in json.dumps(one)]
+    assert (warning["event"], warning["level"]) == ("settings.warning", "warning")
+    assert warning["path"] == str(hidden)
+    assert warning["reason"].startswith(f"is not read, because {used} is used here")

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from platformdirs import user_config_path
 
 from openclaw_a2a.model.errors import SettingsInvalid
-from openclaw_a2a.settings import LoadedSettings, StoreKind, load_settings
+from openclaw_a2a.settings import (
+    LoadedSettings,
+    StoreKind,
+    check_settings,
+    load_settings,
+    local_gateway,
+    report_hidden_file,
+)
+from openclaw_a2a.settings.load import read_outbound_section
 from openclaw_a2a.settings.sections import ToolSettings
 
 SMALL = st.text(max_size=12)
@@ -57,6 +65,47 @@ def test_the_working_directory_wins_over_the_config_folder(home: Path) -> None:
     other.write_text("{server: {port: 3}}", encoding="utf-8")
     chosen = {"OPENCLAW_A2A_CONFIG": "~/other.json5"}
     assert load_settings(environ=chosen).settings.server.port == 3
+
+
+@pytest.fixture
+def two_files(home: Path) -> tuple[Path, Path]:
+    """The settings file of the working directory, and that of the user, which it hides."""
+    hidden = user_config_path("openclaw-a2a", appauthor=False) / "openclaw-a2a.json5"
+    hidden.parent.mkdir(parents=True)
+    used = home / "openclaw-a2a.json5"
+    for path in (used, hidden):
+        path.write_text("{}", encoding="utf-8")
+    return used, hidden
+
+
+@pytest.mark.parametrize("read", [load_settings, local_gateway, read_outbound_section])
+def test_a_hidden_file_is_reported_once_however_settings_are_read(two_files, read) -> None:
+    reports: list[tuple[Path, Path]] = []
+    read()  # outside of the block nobody wants to know
+    with report_hidden_file(lambda *files: reports.append(files)):
+        read()
+        assert reports == [two_files]
+        load_settings()
+        read()
+    read()
+    assert reports == [two_files]
+
+
+def test_a_hidden_file_is_reported_before_the_problems_of_the_file_that_is_used(two_files) -> None:
+    reports: list[tuple[Path, Path]] = []
+    two_files[0].write_text("{server: {port: true}}", encoding="utf-8")
+    with report_hidden_file(lambda *files: reports.append(files)), pytest.raises(SettingsInvalid):
+        load_settings()
+    assert reports == [two_files]
+
+
+def test_a_hidden_file_is_not_reported_when_the_caller_gets_the_warning(two_files) -> None:
+    reports: list[tuple[Path, Path]] = []
+    with report_hidden_file(lambda *files: reports.append(files)):
+        checked = check_settings()
+        local_gateway()
+    assert [one.path for one in checked.loaded.warnings] == [str(two_files[1])]
+    assert reports == []
 
 
 def test_a_file_may_have_comments_and_trailing_commas(load) -> None:

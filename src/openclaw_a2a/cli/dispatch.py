@@ -2,15 +2,18 @@
 
 import os
 import traceback
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 
 from cyclopts import App, CoercionError, CycloptsError, MissingArgumentError, UnusedCliTokensError
 from cyclopts.exceptions import RepeatArgumentError
 
-from openclaw_a2a.cli.errors import INTERRUPTED, report_failure, usage_error
+from openclaw_a2a.cli.errors import INTERRUPTED, report_failure, usage_error, wants_messages
 from openclaw_a2a.cli.overview import ALIASES, COMMANDS
 from openclaw_a2a.cli.render.terminal import print_json, print_message
 from openclaw_a2a.model.errors import GatewayError, GatewayFault
+from openclaw_a2a.settings import report_hidden_file
 
 _USAGES = {
     "send": "Usage: openclaw-a2a send [OPTIONS] TEXT...",
@@ -41,9 +44,10 @@ def dispatch(arguments: list[str]) -> int:
     as_json = _wants_json(arguments)
     try:
         _check_encoding(arguments)
-        result = build_commands()(
-            _protect_lone_dash(arguments), exit_on_error=False, print_error=False
-        )
+        with report_hidden_file(partial(_print_hidden_file, as_json=as_json)):
+            result = build_commands()(
+                _protect_lone_dash(arguments), exit_on_error=False, print_error=False
+            )
     except CycloptsError as error:
         return _report_failure(_usage_problem(error, arguments), arguments)
     except GatewayError as error:
@@ -76,6 +80,12 @@ def _report_failure(error: GatewayError, arguments: list[str]) -> int:
         if not is_for_people(settings):
             return log_not_started(error, settings)
     return report_failure(error, as_json=_wants_json(arguments))
+
+
+def _print_hidden_file(used: Path, hidden: Path, *, as_json: bool) -> None:
+    """Print which of two settings files is used, so that no setting seems to be lost."""
+    if wants_messages(as_json=as_json):
+        print_message(f"Used: {used}. Not read: {hidden}", "yellow")
 
 
 def _wants_json(arguments: list[str]) -> bool:

@@ -45,14 +45,18 @@ def describe_failure(error: GatewayError) -> JsonObject:
     return {"code": code, "message": message, "hint": hint, "problems": listed}
 
 
+def wants_messages(*, as_json: bool) -> bool:
+    """With --json only if standard output goes to another program and a person reads the rest."""
+    return not as_json or (sys.stderr.isatty() and not sys.stdout.isatty())
+
+
 def report_failure(error: GatewayError, *, as_json: bool = False) -> int:
     """Print the error, for people on standard error; the exit code."""
     failure = describe_failure(error)
     if as_json:
         # On one line, also where the command prints JSON lines.
         print_json({"error": failure}, pretty=False)
-    # With --json only if standard output goes to another program and a person reads the rest.
-    if not as_json or (sys.stderr.isatty() and not sys.stdout.isatty()):
+    if wants_messages(as_json=as_json):
         print_message(f"error {failure['code']}: {failure['message']}", "red")
         for problem in failure.get("problems", ()):
             print_message(f"  {problem['path']}: {problem['message']}")

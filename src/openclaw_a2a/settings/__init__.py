@@ -41,7 +41,7 @@ from openclaw_a2a.settings.sections import (
     StoreSettings,
     WebhookSettings,
 )
-from openclaw_a2a.settings.sources import read_command_environment
+from openclaw_a2a.settings.sources import read_command_environment, report_hidden_file
 from openclaw_a2a.settings.tokens import TOKENS_FILE, TokenFileHead
 
 __all__ = [
@@ -81,6 +81,7 @@ __all__ = [
     "locate_gateway",
     "normalize_base_url",
     "read_command_environment",
+    "report_hidden_file",
     "settings_schema",
     "write_private_file",
 ]

@@ -119,7 +119,7 @@ def load_settings(
 
     Raises: SettingsInvalid (with every problem there is).
     """
-    checked = check_settings(path, overrides=overrides, environ=environ)
+    checked = _check(SettingsReader(path, environ, overrides))
     if checked.problems:
         raise checked.loaded.invalid(checked.problems)
     return checked.loaded
@@ -131,8 +131,11 @@ def check_settings(
     overrides: Mapping[str, Json] = _NO_OVERRIDES,
     environ: Mapping[str, str] | None = None,
 ) -> CheckedSettings:
-    """The same, without an error for invalid settings."""
-    reader = SettingsReader(path, environ, overrides)
+    """The same, without an error for invalid settings. The caller shows the warnings."""
+    return _check(SettingsReader(path, environ, overrides, reports_hidden_file=False))
+
+
+def _check(reader: SettingsReader) -> CheckedSettings:
     openclaw = add_openclaw_agents(reader)
     settings = _read_settings(reader, openclaw)
     # No warning for an unknown OPENCLAW_A2A_* variable that a setting refers to as `env:NAME`, such
@@ -182,8 +185,7 @@ class OutboundSettings(msgspec.Struct, frozen=True):
     """The merged `outbound` section.
 
     `origin` is the source of `outbound.targets` (`file NAME` or `environment NAME`), or empty.
-    `variables` is the environment that targets refer to. `hidden` is a settings file that is not
-    read, because `path` in the working folder comes first.
+    `variables` is the environment that targets refer to.
     """
 
     values: JsonObject
@@ -191,7 +193,6 @@ class OutboundSettings(msgspec.Struct, frozen=True):
     path: Path | None
     data: Path
     variables: Mapping[str, str]
-    hidden: Path | None = None
 
 
 def read_outbound_section(path: Path | None = None) -> OutboundSettings:
@@ -201,7 +202,7 @@ def read_outbound_section(path: Path | None = None) -> OutboundSettings:
     if reader.problems:
         raise reader.invalid()
     origin = reader.origins.get("outbound.targets", "")
-    return OutboundSettings(values, origin, reader.path, data, reader.environ, reader.hidden)
+    return OutboundSettings(values, origin, reader.path, data, reader.environ)
 
 
 def _strings(value: Json) -> Iterator[str]:

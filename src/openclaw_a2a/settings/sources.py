@@ -2,8 +2,10 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,6 +41,34 @@ HIDDEN_FILE = "hidden-file"
 _MAX_BYTES = 4 * 1024 * 1024
 # Variables of commands, and CACHE of the development script: no settings and no mistakes.
 _FOR_COMMANDS = frozenset({"URL", "TOKEN", "CONFIG", "CACHE"})
+
+
+ReportHiddenFile = Callable[[Path, Path], None]
+"""Gets the settings file that is used, and the one that is not read because of it."""
+
+
+@dataclass
+class _HiddenFileReporter:
+    report: ReportHiddenFile
+    is_done: bool = False
+
+
+_hidden_file_reporter: ContextVar[_HiddenFileReporter | None] = ContextVar(
+    "hidden_file_reporter", default=None
+)
+
+
+@contextmanager
+def report_hidden_file(report: ReportHiddenFile) -> Generator[None]:
+    """Within the block, report a hidden settings file once, however the settings are read.
+
+    What `check_settings` finds is not reported: its result has the warning.
+    """
+    before = _hidden_file_reporter.set(_HiddenFileReporter(report))
+    try:
+        yield
+    finally:
+        _hidden_file_reporter.reset(before)
 
 
 class CommandEnvironment(msgspec.Struct, frozen=True):
@@ -177,18 +207,23 @@ class SettingsReader(ProblemCollector):
     """All sources, merged (flags over environment over file), and the problems found in them.
 
     `origins` has the source of each value by its dotted path. Relative paths start at `folder`:
-    that of the file, or the working directory. `hidden` is a settings file that is not read,
-    because the working folder has one too.
+    that of the file, or the working directory. A settings file that is not read, because the
+    working folder has one too, is a warning; with `reports_hidden_file` it is reported at once.
     """
 
     def __init__(
-        self, path: Path | None, environ: Mapping[str, str] | None, overrides: Mapping[str, Json]
+        self,
+        path: Path | None,
+        environ: Mapping[str, str] | None,
+        overrides: Mapping[str, Json],
+        *,
+        reports_hidden_file: bool = True,
     ) -> None:
         super().__init__()
         self.environ = process_environment(environ)
         self.values: JsonObject = {}
         self.origins: dict[str, str] = {}
-        self.path, self.hidden = self._find_files(path)
+        self.path = self._find_file(path, reports_hidden=reports_hidden_file)
         self.folder = self.path.parent if self.path else Path.cwd()
         if self.path is not None:
             try:
@@ -201,21 +236,26 @@ class SettingsReader(ProblemCollector):
         for dotted, value in overrides.items():
             self._merge(_nest(dotted.split("."), value), "flag")
 
-    def _find_files(self, path: Path | None) -> tuple[Path | None, Path | None]:
-        """The file to read, and a second file that is ignored because of it."""
+    def _find_file(self, path: Path | None, *, reports_hidden: bool) -> Path | None:
+        """The file to read; a second file that is ignored because of it is a warning."""
         named = _configured_path(path, self.environ)
         if named is not None:
-            return named, None
+            return named
         usual = [one for one in (Path.cwd() / FILE_NAME, user_file()) if one.is_file()]
         if len(usual) < 2 or usual[0].samefile(usual[1]):
-            return next(iter(usual), None), None
+            return next(iter(usual), None)
         found, hidden = usual
         message = (
             f"is not read, because {found} is used here; name it with --config, or move the "
             "settings into one file"
         )
         self.warning(str(hidden), message, HIDDEN_FILE)
-        return found, hidden
+        reporter = _hidden_file_reporter.get()
+        if reporter is not None and not reporter.is_done:
+            reporter.is_done = True
+            if reports_hidden:
+                reporter.report(found, hidden)
+        return found
 
     def _merge(self, above: JsonObject, source: str) -> None:
         _merge_over(self.values, above, origins=self.origins, origin=lambda _: source)

@@ -88,7 +88,6 @@ def list_(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
         return DONE
     targets = [RemoteTarget.from_entry(one) for one in envelope["summary"]["targets"]]
     _TABLE.print(targets, empty="No targets. Add one: openclaw-a2a targets add ALIAS ADDRESS")
-    _print_hidden(read_outbound_section(config), as_json=False)
     if any(one.is_default for one in targets):
         print_message("* the default", "dim")
     for one in targets:
@@ -119,7 +118,6 @@ def add(
     plan.write()
     _record("target-added", alias, config)
     _print_change("added", plan, alias, as_json=as_json)
-    _print_hidden(section, as_json=as_json)
     if section.values.get("enabled") is not True and not as_json:
         print_message(_TO_AGENTS)
     return DONE
@@ -154,7 +152,6 @@ def remove(
     plan.write()
     _record("target-removed", alias, config)
     _print_change("removed", plan, alias, as_json=as_json)
-    _print_hidden(section, as_json=as_json)
     return DONE
 
 
@@ -244,12 +241,6 @@ def _print_change(done: str, plan: "FileChange", alias: str, *, as_json: bool) -
         print_message("A gateway that runs takes it up when it is started again.", "dim")
     if done == "added" and not as_json:
         print_message(f"Check it: openclaw-a2a targets check {alias}")
-
-
-def _print_hidden(section: OutboundSettings, *, as_json: bool) -> None:
-    """Say which settings file is used where there are two, so that no target seems to be lost."""
-    if section.hidden is not None and not as_json:
-        print_message(f"Used: {section.path}. Not read: {section.hidden}", "yellow")
 
 
 def _show_check(found: "TargetCheck") -> None:
