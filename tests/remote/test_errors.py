@@ -2,6 +2,9 @@
 
 import pytest
 from tests.remote.scripted_peer import (
+    Answer,
+    PeerRequest,
+    PeerWriter,
     artifact_update,
     by_method,
     card_of,
@@ -330,14 +333,46 @@ async def test_an_unsupported_subscribe_is_a_watch_failure() -> None:
         assert error["details"]["streaming_supported"] is True
 
 
-@pytest.mark.parametrize("code", [-32004, -32602])
-async def test_a_watched_task_that_has_ended_is_one_event(code: int) -> None:
-    answer = by_method(
-        SubscribeToTask=rpc_error(code, "the task is over"),
-        GetTask=result(task("COMPLETED", text="tea")["task"]),
-    )
-    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
-        outcome = await harness.execute("watch", task_id="t-1")
+_REASONS = {-32004: "UNSUPPORTED_OPERATION", -32602: "INVALID_PARAMS"}
+
+
+def _ended_task_peer(version: str, binding: str, code: int) -> Answer:
+    """Refuse every subscription with this error, and answer a request for the task with its end."""
+    ended: JsonObject = task("COMPLETED", text="tea")["task"]
+    reason, words = _REASONS[code], "the task is over"
+    if binding == "JSONRPC":
+        subscribe, get = "SubscribeToTask", "GetTask"
+        if version == "0.3":
+            subscribe, get = "tasks/resubscribe", "tasks/get"
+            artifact = {"artifactId": "a", "parts": [{"kind": "text", "text": "tea"}]}
+            status = {"state": "completed"}
+            ended = {**ended, "kind": "task", "status": status, "artifacts": [artifact]}
+        return by_method(**{subscribe: rpc_error(code, words), get: result(ended)})
+    info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": reason}
+    error = {"error": {"code": 400, "message": words, "details": [info]}}
+    if version == "0.3":
+        error = {"type": f"{reason.title().replace('_', '')}Error", "message": words}
+
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
+        is_refused = received.path.endswith("/tasks/t-1:subscribe")
+        assert is_refused or (received.method, received.path[-10:]) == ("GET", "/tasks/t-1")
+        chosen = respond(error, status="400 Bad Request") if is_refused else respond(ended)
+        await chosen(received, writer)
+
+    return answer
+
+
+@pytest.mark.parametrize("code", _REASONS)
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+async def test_a_watched_task_that_has_ended_is_one_event(
+    version: str, binding: str, code: int
+) -> None:
+    async with scripted(_ended_task_peer(version, binding, code)) as peer:
+        peer.card = card_of(peer.url, version=version, binding=binding)
+        async with open_tool(one_target(peer.url)) as harness:
+            outcome = await harness.execute("watch", task_id="t-1")
+    assert len(peer.calls) == 2
     assert outcome["ok"], outcome
     assert outcome["summary"]["message_text"] == "tea"
     assert [event["kind"] for event in outcome["raw"]["events"]] == ["task"]
