@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.conformance.conftest import make_gateway
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.engine.audit_file import AUDIT_FILE
+from openclaw_a2a.engine.engine import SystemClock
 from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import SessionKey
@@ -39,6 +41,16 @@ Answer = Callable[[Json], Awaitable[str]]
 def main_session(name: str) -> str:
     """The main session of an agent, from which it calls by default."""
     return f"agent:{name}:main"
+
+
+class LaterClock(SystemClock):
+    """The machine's clock, some time ahead."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
 
 
 class SessionHost:

@@ -14,28 +14,19 @@ from tests.calls.call_gateway import (
     CallGateway,
     HeldAnswer,
     Json,
+    LaterClock,
     answers,
     call_gateway_in,
     main_session,
 )
 
-from openclaw_a2a.engine.engine import Engine, SystemClock
+from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.engine_state import EngineSignal
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import Record, Recovery, Store
 
 A = main_session("a")
 DELIVERED = "deliveredAt"
-
-
-class LaterClock(SystemClock):
-    """The machine's clock, some time ahead."""
-
-    def __init__(self) -> None:
-        self.ahead = timedelta()
-
-    def now(self) -> datetime:
-        return super().now() + self.ahead
 
 
 @pytest.fixture(params=["sqlite", "json-file"])

@@ -1,7 +1,7 @@
 """A store that fails at times, and stops with its process."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.store.flat_store import FlatStore
@@ -22,6 +22,13 @@ class UnreliableStore(FlatStore):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.failing: tuple[str, ...] = ()
+        self.refused: set[str] = set()
+        """The names of the writes that failed."""
+        self.makes_refused = False
+        """True: a write that fails was made, as when only the answer to it is lost."""
+        self.held: tuple[str, ...] = ()
+        self.go = asyncio.Event()
+        """Until it is set, the writes in `held` are not made, and get no answer."""
         self.left: int | None = None
         self.last_lands = False
         self.has_died = asyncio.Event()
@@ -43,9 +50,20 @@ class UnreliableStore(FlatStore):
                     self.last_lands = False
                     perform()
                 return asyncio.get_running_loop().create_future()
-            return _refused(name) if name in self.failing else self._answer_of(perform())
+            if name in self.failing:
+                self.refused.add(name)
+                if self.makes_refused:
+                    perform()
+                return asyncio.ensure_future(_refuse(name))  # some writes must return a future
+            if name in self.held:
+                return asyncio.ensure_future(self._hold(perform))
+            return self._answer_of(perform())
 
         return ask
+
+    async def _hold(self, perform: Callable[[], "asyncio.Future[Any]"]) -> Any:
+        await self.go.wait()
+        return await perform()
 
     def _is_last(self) -> bool:
         if self.left is None:
@@ -75,5 +93,5 @@ class UnreliableStore(FlatStore):
         return result
 
 
-async def _refused(name: str) -> None:
+async def _refuse(name: str) -> None:
     raise StoreUnavailable(f"the disk is full; {name} was not written")

@@ -19,7 +19,7 @@ from openclaw_a2a.engine.transcript.task_text import (
     parts_text,
     status_text,
 )
-from openclaw_a2a.model.call import Call, CallStatus
+from openclaw_a2a.model.call import Call, CallStatus, OutcomeRoute
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import format_timestamp
 from openclaw_a2a.model.records import Entry, StoredTask, TaskHead
@@ -195,6 +195,13 @@ def outcome_fields(outcome: Outcome) -> JsonObject:
 def call_ids(call: Call) -> JsonObject:
     """The ids of a call."""
     return {"taskId": call.task_id, "correlationId": call.id}
+
+
+def postponed_result(call: Call, reason: str) -> JsonObject:
+    """The result for a caller that waited and gets the outcome later, and why."""
+    is_sent = call.route is OutcomeRoute.SESSION
+    how = "the outcome comes as a message" if is_sent else "poll the outcome with agent_poll"
+    return {"status": "pending", "message": f"{reason}; {how} later", **call_ids(call)}
 
 
 def poll_result(call: Call, outcome: Outcome | None) -> JsonObject:

@@ -145,7 +145,7 @@ class OutcomeDelivery:
 
     def drop(self) -> None:
         """Release waiting callers and clear all state: other replicas own these calls."""
-        self.waiters.release()
+        self.waiters.release_all("another gateway has taken the call over")
         self.states.forget_all()
         self._calls.clear()
 
@@ -159,6 +159,20 @@ class OutcomeDelivery:
     async def send(self, delivery: Delivery) -> Delivered | DeliveryFailed | None:
         """Settle the call if that is possible now, and deliver its outcome."""
         call_id = CallId(delivery.body.decode())
+        try:
+            return await self._settle_and_deliver(call_id, delivery)
+        except GatewayError as error:
+            call = self._calls.find(call_id)
+            if call is not None and call.deadline is not None and self._now() >= call.deadline:
+                # The call stays pending. From here on nobody waits for it, so that the attempt that
+                # settles it delivers the outcome by the route of the call.
+                reason = f"the call is not lost, but cannot be settled yet ({error.message})"
+                self.waiters.release(call_id, reason)
+            raise
+
+    async def _settle_and_deliver(
+        self, call_id: CallId, delivery: Delivery
+    ) -> Delivered | DeliveryFailed | None:
         call = self._calls.find(call_id)
         if call is None and self._is_shared:  # it was taken over, or handed to this replica
             call = await self._calls.adopt(call_id)

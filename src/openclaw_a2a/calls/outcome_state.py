@@ -28,8 +28,19 @@ from openclaw_a2a.model.call import Call, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.ids import SessionKey
 
 _RESULT_WAIT_S = 0.25  # how long an attempt waits for a result before it ends and is woken later
+_SETTLE_GRACE_S = 5.0
+"""How long after the deadline of its call a waiting caller is answered at the latest.
+
+The attempt at the deadline answers it, also when the store fails. This is for a store that does
+not answer at all.
+"""
 
 Settled = tuple[Call, CalleeTask]
+Postponed = str
+"""Why a waiting caller has to get the outcome later."""
+
+_STOPPING: Postponed = "the gateway stops"
+_UNSETTLED: Postponed = "the call is not lost, but the store has not taken its outcome in time"
 
 
 class WaitingCaller:
@@ -71,7 +82,7 @@ class Waiters:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[CallId, tuple[WaitingCaller, asyncio.Future[Settled | None]]] = {}
+        self._waiting: dict[CallId, tuple[WaitingCaller, asyncio.Future[Settled | Postponed]]] = {}
         self._is_closed = False
 
     @contextmanager
@@ -83,17 +94,29 @@ class Waiters:
         when the caller disconnects before.
         """
         if not self._is_closed:
-            settled: asyncio.Future[Settled | None] = asyncio.get_running_loop().create_future()
+            settled: asyncio.Future[Settled | Postponed]
+            settled = asyncio.get_running_loop().create_future()
             self._waiting[call_id] = waiter, settled
         try:
             yield
         finally:
             self._waiting.pop(call_id, None)
 
-    async def wait(self, call_id: CallId) -> Settled | None:
-        """Wait until an expected call is settled; None when the gateway stops before."""
-        _, settled = self._waiting.get(call_id, (None, None))
-        return None if settled is None else await settled
+    async def wait(self, call: Call) -> Settled | Postponed:
+        """Wait until an expected call is settled, or its caller is released.
+
+        A caller that is released counts as one that does not wait: `find` does not return it any
+        more, so that the outcome is delivered to it by the route of its call.
+        """
+        _, settled = self._waiting.get(call.id, (None, None))
+        if settled is None:
+            return _STOPPING
+        limit_s = call.timeout_ms / 1000 + _SETTLE_GRACE_S
+        timer = asyncio.get_running_loop().call_later(limit_s, self.release, call.id, _UNSETTLED)
+        try:
+            return await settled
+        finally:
+            timer.cancel()
 
     def find(self, call_id: CallId, status: CallStatus) -> WaitingCaller | None:
         """The waiting caller whose result will report this outcome."""
@@ -113,13 +136,18 @@ class Waiters:
     def close(self) -> None:
         """Release all waiters: the gateway stops, and sends later outcomes after its restart."""
         self._is_closed = True
-        self.release()
+        self.release_all(_STOPPING)
 
-    def release(self) -> None:
+    def release_all(self, reason: Postponed) -> None:
         """Answer all callers that wait now that the outcome comes later."""
-        for _, settled in self._waiting.values():
-            if not settled.done():
-                settled.set_result(None)
+        for call_id in self._waiting:
+            self.release(call_id, reason)
+
+    def release(self, call_id: CallId, reason: Postponed) -> None:
+        """Answer the caller that waits for a call, if one does, that the outcome comes later."""
+        _, settled = self._waiting.get(call_id, (None, None))
+        if settled is not None and not settled.done():
+            settled.set_result(reason)
 
 
 class OutcomeState(Enum):

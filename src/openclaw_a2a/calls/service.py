@@ -21,6 +21,7 @@ from openclaw_a2a.calls.outcome import (
     first_text,
     outcome_fields,
     poll_result,
+    postponed_result,
     read_outcome,
 )
 from openclaw_a2a.calls.outcome_delivery import OutcomeDelivery
@@ -50,6 +51,8 @@ from openclaw_a2a.model.validation import as_object, is_object
 
 _FIRST_EVENTS = 8
 """How many events of a task are read to find its first `working` status."""
+_IN_BATCH = ("status", "output", "confidence", "error", "message", "correlationId", "taskId")
+"""What the result of a batch has of the result of each call."""
 
 
 class CallService:
@@ -151,8 +154,11 @@ class CallService:
         with waiters.expect(waiter, new.call.id):
             call = await self._accept(new)
             with self._history.release_run_slot(call.caller):
-                settled, task = await waiters.wait(call.id) or (call, None)
-        if task is None or settled.route is not OutcomeRoute.WAITED:
+                found = await waiters.wait(call)
+        if isinstance(found, str):
+            return postponed_result(call, found)
+        settled, task = found
+        if settled.route is not OutcomeRoute.WAITED:
             return {"status": "pending", **call_ids(call)}
         if settled.status is CallStatus.TIMEOUT:
             reported: JsonObject = {"error": f"no answer in {call.timeout_ms} ms"}
@@ -183,8 +189,7 @@ class CallService:
         async def call(index: int, given: Json, waiter: WaitingCaller) -> JsonObject:
             async with slots:
                 result = await self._call(given, caller, waiter, must_wait=True)
-            keys = ("status", "output", "confidence", "error", "correlationId", "taskId")
-            return {"index": index, **{key: result[key] for key in keys if key in result}}
+            return {"index": index, **{key: result[key] for key in _IN_BATCH if key in result}}
 
         with self._delivery.open_waiter(accepts_timeouts=True) as waiter:
             async with asyncio.TaskGroup() as group:
