@@ -1,11 +1,14 @@
 """Programs written for the package a2a-adapter run after a change of their import lines."""
 
+import asyncio
 import functools
+import inspect
 import subprocess
 import sys
 import textwrap
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from a2a.compat.v0_3 import types as old_sdk
@@ -83,6 +86,34 @@ REGISTERED = """
 
     serve_agent(load_adapter({"adapter": "mood"}), port=PORT)
 """
+WITHOUT_CONTEXT = """
+    from a2a_adapter import AdapterMetadata, BaseA2AAdapter, serve_agent
+
+    class Mood(BaseA2AAdapter):
+        async def invoke(self, user_input, context_id=None):
+            return "Positive" if context_id and "love" in user_input else "Neutral"
+
+        def get_metadata(self):
+            return AdapterMetadata(name="Mood", description="Detects moods")
+
+    serve_agent(Mood(), port=PORT)
+"""
+STREAM_WITHOUT_CONTEXT = """
+    from a2a_adapter import AdapterMetadata, BaseA2AAdapter, serve_agent
+
+    class Mood(BaseA2AAdapter):
+        async def invoke(self, user_input, context_id=None):
+            return "".join([piece async for piece in self.stream(user_input, context_id)])
+
+        async def stream(self, user_input, context_id=None):
+            yield "Posi" if context_id and "love" in user_input else "Neutral"
+            yield "tive"
+
+        def get_metadata(self):
+            return AdapterMetadata(name="Mood", description="Detects moods", streaming=True)
+
+    serve_agent(Mood(), port=PORT)
+"""
 APPLICATION = """
     import uvicorn
     from a2a_adapter import AgentCard, CallableAdapter, build_agent_app
@@ -109,8 +140,17 @@ echo '{"payloads": [{"text": "Positive"}], "meta": {}}'
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "example",
-    [CUSTOM, CALLABLE, STREAMING, FIRST_INTERFACE, REGISTERED, APPLICATION, OPENCLAW],
-    ids=["custom", "callable", "streaming", "loaded", "registered", "application", "openclaw"],
+    [
+        pytest.param(CUSTOM, id="custom"),
+        pytest.param(CALLABLE, id="callable"),
+        pytest.param(STREAMING, id="streaming"),
+        pytest.param(FIRST_INTERFACE, id="loaded"),
+        pytest.param(REGISTERED, id="registered"),
+        pytest.param(WITHOUT_CONTEXT, id="without-context"),
+        pytest.param(STREAM_WITHOUT_CONTEXT, id="stream-without-context"),
+        pytest.param(APPLICATION, id="application"),
+        pytest.param(OPENCLAW, id="openclaw"),
+    ],
 )
 def test_example_of_the_original_runs_after_one_changed_import(
     tmp_path: Path, example: str
@@ -300,3 +340,159 @@ async def test_application_is_built_with_the_card_first(serving):
     card = AgentCard(name="First", description="d", url="http://test/")
     app = build_agent_app(card, CallableAdapter(lambda inputs: inputs["message"]))
     assert app.served.card.name == "First"
+
+
+class WithoutContext(AgentAdapter):
+    """Takes nothing but the text and the context id."""
+
+    async def invoke(self, user_input, context_id=None):
+        return f"{user_input} in {context_id}"
+
+
+class StreamWithoutContext(WithoutContext):
+    async def stream(self, user_input, context_id=None):
+        yield f"{user_input} in "
+        yield context_id
+
+
+class DefaultStreamWithoutContext(WithoutContext):
+    def supports_streaming(self):
+        return True
+
+
+def repeated(function):
+    """A decorator that passes on what it is given."""
+
+    @functools.wraps(function)
+    async def call(*args, **kwargs):
+        return await function(*args, **kwargs)
+
+    return call
+
+
+def with_task_id(function):
+    """A decorator that takes the context itself."""
+
+    @functools.wraps(function)
+    async def call(self, user_input, context_id=None, *, context):
+        assert context.task_id
+        return await function(self, user_input, context_id)
+
+    return call
+
+
+class PassedOn(WithoutContext):
+    invoke = repeated(WithoutContext.invoke)
+
+
+class Consumed(WithoutContext):
+    invoke = with_task_id(WithoutContext.invoke)
+
+
+class OwnAttribute(WithoutContext):
+    """Its `invoke` is a partial function that was set on the object."""
+
+    def __init__(self):
+        self.invoke = functools.partial(WithoutContext.invoke, self)
+
+
+@pytest.mark.parametrize(
+    "adapter",
+    [
+        WithoutContext,
+        StreamWithoutContext,
+        DefaultStreamWithoutContext,
+        PassedOn,
+        Consumed,
+        OwnAttribute,
+    ],
+)
+async def test_adapter_whose_methods_take_no_context_is_served(serving, text_of, adapter):
+    async with serving(adapter()) as client:
+        tasks = [await client.send("hi", contextId="c-1") for _ in range(2)]
+    for task in tasks:
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
+        assert text_of(task["artifacts"][0]) == "hi in c-1"
+
+
+class Unsigned:
+    """A callable whose signature cannot be found out."""
+
+    __signature__ = "none"
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __call__(self, *args, **kwargs):
+        return self.answer(*args, **kwargs)
+
+
+async def test_context_is_passed_to_what_has_no_signature_and_to_mocks(serving):
+    given = []
+
+    async def answer(*args, **kwargs):
+        given.append(kwargs["context"].task_id)
+        return "ok"
+
+    for invoke in (Unsigned(answer), AsyncMock(side_effect=answer)):
+        adapter = WithoutContext()
+        adapter.invoke = invoke
+        async with serving(adapter) as client:
+            task = await client.send("hi")
+        assert given.pop() == task["id"]
+
+
+class Working(AgentAdapter):
+    """Works until it is cancelled."""
+
+    def __init__(self):
+        self.begun = asyncio.Event()
+        self.cancelled = []
+
+    async def invoke(self, user_input, context_id=None, **kwargs):
+        self.begun.set()
+        await asyncio.Event().wait()
+
+
+class CancelOfContextId(Working):
+    async def cancel(self, context_id=None):
+        self.cancelled.append(context_id)
+
+
+class CancelOfContext(Working):
+    async def cancel(self, *, context):
+        self.cancelled.append(context.context_id)
+
+
+class CancelOfNothing(Working):
+    async def cancel(self):
+        self.cancelled.append("c-1")
+
+
+@pytest.mark.parametrize("kind", [CancelOfContextId, CancelOfContext, CancelOfNothing])
+async def test_cancel_is_given_what_it_takes(serving, kind):
+    adapter = kind()
+    async with serving(adapter) as client:
+        task = await client.send("hi", wait=False, contextId="c-1")
+        async with asyncio.timeout(240):
+            await adapter.begun.wait()
+        answer = await client.call("CancelTask", id=task["id"])
+    assert answer["result"]["status"]["state"] == "TASK_STATE_CANCELED"
+    assert adapter.cancelled == ["c-1"]
+
+
+async def test_signatures_are_looked_up_once_for_each_adapter(serving, monkeypatch):
+    looked_up = []
+    signature = inspect.signature
+
+    def count(function, **options):
+        looked_up.append(getattr(function, "__name__", ""))
+        return signature(function, **options)
+
+    async with serving(WithoutContext()) as client:
+        monkeypatch.setattr(inspect, "signature", count)
+        states = {(await client.send("hi"))["status"]["state"] for _ in range(3)}
+        monkeypatch.undo()
+    assert states == {"TASK_STATE_COMPLETED"}
+    # With and without the functions that are wrapped by it.
+    assert looked_up.count("invoke") == 2

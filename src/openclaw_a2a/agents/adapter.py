@@ -9,9 +9,10 @@ import asyncio
 import inspect
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import ClassVar, Self, TypeVar, cast
 
 import anyio
@@ -53,9 +54,14 @@ _QUEUE_SIZE = 8
 _MAX_CHUNK_CHARACTERS = 1024 * 1024
 """A longer text is cut into several chunks, each of which fits into one stored event."""
 
+_OPTIONAL_KEYWORDS = ("context_id", "context")
+_POSITIONAL_ARGUMENTS = {"invoke": 2, "stream": 2, "cancel": 0}
+"""How many arguments the methods of an adapter get by position."""
+
 _CANCEL_TIMEOUT_S = 5.0
 _STANDALONE_AGENT = AgentId("main")
 _Item = TypeVar("_Item")
+_SelectKeywords = Callable[[str, JsonObject], JsonObject]
 
 
 class CancelledByAdapter(Exception):
@@ -103,7 +109,8 @@ class AgentAdapter(ABC):
     """Answers text with text or parts; tasks, streams, push and storage are not its concern.
 
     Raising any exception means that the request failed; raising `CancelledByAdapter` means that
-    it was cancelled already. `kwargs["context"]` is the `RequestContext`.
+    it was cancelled already. `kwargs["context"]` is the `RequestContext`; a method that takes
+    neither `context` nor `**kwargs` is called without it.
 
     The engine calls `run`, `recovery`, `profile` and `close`; subclasses need not know them.
     """
@@ -124,7 +131,8 @@ class AgentAdapter(ABC):
         self, user_input: str, context_id: str | None = None, **kwargs: Json
     ) -> AsyncIterator[str | Part]:
         """The answer piece by piece; the default yields what `invoke` returns."""
-        answer = await self.invoke(user_input, context_id, **kwargs)
+        keywords = self._accepted_keywords("invoke", kwargs)
+        answer = await self.invoke(user_input, context_id, **keywords)
         for piece in [answer] if isinstance(answer, str) else answer:
             yield piece
 
@@ -164,6 +172,20 @@ class AgentAdapter(ABC):
         metadata = self.get_metadata()
         return AgentProfile(metadata.name, metadata.description, adapter_skills(metadata))
 
+    @cached_property
+    def _rejected_keywords(self) -> dict[str, frozenset[str]]:
+        """The optional keywords that each method of this adapter does not take."""
+        # At the first call and not in a constructor: that of a subclass may not call this one.
+        return {
+            method: _find_rejected(getattr(self, method), positional)
+            for method, positional in _POSITIONAL_ARGUMENTS.items()
+        }
+
+    def _accepted_keywords(self, method: str, keywords: JsonObject) -> JsonObject:
+        """The keywords without those that a method does not take."""
+        rejected = self._rejected_keywords[method]
+        return {name: value for name, value in keywords.items() if name not in rejected}
+
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         """Answer a turn with `stream` or `invoke`.
 
@@ -177,7 +199,7 @@ class AgentAdapter(ABC):
         send, receive = anyio.create_memory_object_stream[AgentEvent](_QUEUE_SIZE)
         # A task of its own, because `cancel` must be called while the adapter still works: if this
         # generator awaited the adapter, closing it would cancel the adapter first.
-        answering = _answer(self, turn.raw_body, context, send)
+        answering = _answer(self, turn.raw_body, context, send, self._accepted_keywords)
         work = Supervisor("adapter").start("run", answering)
         try:
             async with receive:
@@ -188,7 +210,7 @@ class AgentAdapter(ABC):
         except CancelledByAdapter:
             yield Stopped()
         finally:
-            await _stop(work, self, context)
+            await _stop(work, self, context, self._accepted_keywords)
 
 
 @asynccontextmanager
@@ -223,14 +245,17 @@ async def _answer(
     text: str,
     context: RequestContext,
     out: MemoryObjectSendStream[AgentEvent],
+    accepted_keywords: _SelectKeywords,
 ) -> None:
     async with out:  # closed also when the adapter raises: that ends the reader
-        if not adapter.supports_streaming():
-            answer: Json = await adapter.invoke(text, context.context_id, context=context)
+        method = "stream" if adapter.supports_streaming() else "invoke"
+        keywords = accepted_keywords(method, {"context": context})
+        if method == "invoke":
+            answer: Json = await adapter.invoke(text, context.context_id, **keywords)
             for event in _answer_events(answer):
                 await out.send(event)
             return
-        stream: Json = adapter.stream(text, context.context_id, context=context)
+        stream: Json = adapter.stream(text, context.context_id, **keywords)
         if inspect.isawaitable(stream):
             stream = await stream
         async with closing(stream):
@@ -239,12 +264,18 @@ async def _answer(
                     await out.send(event)
 
 
-async def _stop(work: asyncio.Task[None], adapter: AgentAdapter, context: RequestContext) -> None:
+async def _stop(
+    work: asyncio.Task[None],
+    adapter: AgentAdapter,
+    context: RequestContext,
+    accepted_keywords: _SelectKeywords,
+) -> None:
     try:
         if not work.done():
             # Limited: the engine waits until this generator is closed.
             async with asyncio.timeout(_CANCEL_TIMEOUT_S):
-                await adapter.cancel(context_id=context.context_id, context=context)
+                given = {"context_id": context.context_id, "context": context}
+                await adapter.cancel(**accepted_keywords("cancel", given))
     except Exception:
         log.warning("adapter.cancel_failed", task_id=context.task_id, exc_info=True)
     finally:
@@ -253,6 +284,31 @@ async def _stop(work: asyncio.Task[None], adapter: AgentAdapter, context: Reques
         await asyncio.wait([work])
         if not work.cancelled():
             work.exception()  # retrieved: the reader had it or is gone, asyncio need not log it
+
+
+def _find_rejected(method: Callable[..., Json], positional: int) -> frozenset[str]:
+    """The optional keywords that a method does not take besides its positional arguments."""
+    try:
+        outermost = inspect.signature(method, follow_wrapped=False)
+        innermost = inspect.signature(method)
+    except Exception:  # built in, without a signature, or with one that cannot be evaluated
+        return frozenset()
+    accepted = {
+        name
+        for name in _OPTIONAL_KEYWORDS
+        if _takes_keyword(outermost, positional, name)
+        # A decorator passes on what its `**kwargs` get; a keyword that it names is for itself.
+        and (name in outermost.parameters or _takes_keyword(innermost, positional, name))
+    }
+    return frozenset(_OPTIONAL_KEYWORDS) - accepted
+
+
+def _takes_keyword(signature: inspect.Signature, positional: int, name: str) -> bool:
+    try:
+        signature.bind_partial(*(None,) * positional, **{name: None})
+    except TypeError:
+        return False
+    return True
 
 
 def _answer_events(answer: Json) -> list[AgentEvent]:
