@@ -92,6 +92,7 @@ async def test_every_route_of_a_stopped_account_is_503(start: Start) -> None:
     http = await start(_agent(), settings={"server.publicBaseUrl": ""})
     assert (await http.get("/.well-known/agent.json")).status == 503
     assert (await http.get("/a2a/rest/tasks")).status == 503
+    assert (await http.request(Request("HEAD", CARD))).status == 503
 
 
 @pytest.mark.requirement("inbound.account.bad-public-url-is-unset")

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.conformance.asgi_client import Request
 from tests.conformance.protocol_clients import V1Client
 from tests.conformance.scripted_agent import ScriptedAgent
 from tests.dashboard.conftest import OpenDashboard, Setup
@@ -335,6 +336,90 @@ async def test_an_account_at_the_bare_address_keeps_it(open_dashboard: OpenDashb
     assert (refused.status, refused.headers["allow"]) == (405, "POST")
     browser = await setup.anyone.get("/", accept="text/html")
     assert browser.status == 303
+    refused = await setup.anyone.request(Request("PUT", "/", {"accept": "text/html"}))
+    assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD, POST")
+
+
+@pytest.mark.requirement("inbound.account.method-unknown")
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/", "GET, HEAD"),
+        ("/dashboard", "GET, HEAD"),
+        ("/dashboard/", "GET, HEAD"),
+        ("/dashboard/tasks", "GET, HEAD"),
+        ("/dashboard/tasks/", "GET, HEAD"),
+        ("/dashboard/tasks/x/cancel", "POST"),
+        ("/dashboard/tasks/x/cancel/", "POST"),
+        ("/dashboard/tasks/x/events.jsonl", "GET, HEAD"),
+        ("/dashboard/login", "GET, HEAD, POST"),
+        ("/dashboard/live", "GET"),
+        ("/dashboard/logout", "POST"),
+        ("/dashboard/static/dashboard.css", "GET, HEAD"),
+    ],
+)
+async def test_other_methods_of_a_path_are_405_with_those_it_has(
+    setup: Setup, path: str, allowed: str
+) -> None:
+    browser = await setup.sign_in()
+    methods = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"} - set(allowed.split(", "))
+    for method in sorted(methods):
+        named = {"accept": "text/html"}
+        refused = await browser.http.request(Request(method, path, named))
+        assert (refused.status, refused.headers.get("allow")) == (405, allowed), method
+        if path != "/":  # there for browsers alone
+            refused = await browser.http.request(Request(method, path))
+            assert (refused.status, refused.headers.get("allow")) == (405, allowed), method
+            assert refused.json["error"]["code"] == "method-not-allowed"
+    assert (await browser.get("/dashboard")).status == 200, "still signed in"
+
+
+async def test_other_methods_are_405_for_strangers_where_no_sign_in_is_needed(
+    setup: Setup,
+) -> None:
+    for path, status in {
+        "/dashboard/login": 405,
+        "/dashboard/static/dashboard.css": 405,
+        "/dashboard/static/nothing.css": 404,
+        "/dashboard/live": 401,
+        "/dashboard/logout": 401,
+        "/dashboard/tasks": 401,
+        "/dashboard/nothing": 401,
+    }.items():
+        refused = await setup.anyone.request(Request("PUT", path))
+        assert (refused.status, "allow" in refused.headers) == (status, status == 405), path
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/", 303),
+        ("/dashboard/", 200),
+        ("/dashboard/tasks", 200),
+        ("/dashboard/login", 200),
+        ("/dashboard/static/dashboard.css", 200),
+        ("/dashboard/nothing", 404),
+        ("/dashboard/static/nothing.css", 404),
+    ],
+)
+async def test_head_has_the_headers_of_get(setup: Setup, path: str, status: int) -> None:
+    browser = await setup.sign_in()
+    named = {"accept": "text/html"}
+    head, whole = [
+        await browser.http.request(Request(method, path, named)) for method in ("HEAD", "GET")
+    ]
+    assert head.status == whole.status == status
+    assert {**head.headers, "content-length": ""} == {**whole.headers, "content-length": ""}
+
+
+async def test_head_and_wrong_methods_do_not_use_up_a_link(setup: Setup) -> None:
+    link = await setup.link()
+    statuses = [
+        (await setup.anyone.request(Request(method, link))).status
+        for method in ("HEAD", "PUT", "DELETE")
+    ]
+    assert statuses == [200, 405, 405]
+    assert (await setup.anyone.get(link)).status == 303
 
 
 async def test_without_the_dashboard_there_are_no_pages(open_dashboard: OpenDashboard) -> None:

@@ -34,7 +34,7 @@ from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import NO_STORE, Header, HttpRequest, error_headers
 from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies
-from openclaw_a2a.http.router import Router
+from openclaw_a2a.http.router import Router, method_not_allowed
 from openclaw_a2a.http.sse_stream import EventStream, SseStreams, last_event_id
 from openclaw_a2a.model.errors import (
     ChangedMeanwhile,
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 DASHBOARD_PREFIX = "/dashboard"
 LOGIN = f"{DASHBOARD_PREFIX}/login"
+_LOGOUT = f"{DASHBOARD_PREFIX}/logout"
+_LIVE = f"{DASHBOARD_PREFIX}/live"
 _HTML = b"text/html; charset=utf-8"
 _FORM = "application/x-www-form-urlencoded"
 _MAX_FORM_BYTES = 256 * 1024
@@ -142,7 +144,7 @@ class Dashboard:
 
         A page that is not live is a form: what somebody writes must not change under their hands.
         """
-        self._router.add_route("GET", path, _Page(read, template, section, is_task, is_live))
+        self._add_readable(path, _Page(read, template, section, is_task, is_live))
 
     def add_action(
         self,
@@ -162,7 +164,11 @@ class Dashboard:
 
     def add_download(self, path: str, read: ReadDownload) -> None:
         """Add content that is not a page."""
-        self._router.add_route("GET", path, _DownloadRoute(read))
+        self._add_readable(path, _DownloadRoute(read))
+
+    def _add_readable(self, path: str, route: _Page | _DownloadRoute) -> None:
+        for method in ("GET", "HEAD"):
+            self._router.add_route(method, path, route)
 
     @property
     def routes(self) -> Sequence[tuple[str, str]]:
@@ -194,19 +200,22 @@ class Dashboard:
         request.caller = user.name
         if user.name not in OWN_CALLERS:
             await self._admission.admit(PeerName(user.name))
-        if request.path == f"{DASHBOARD_PREFIX}/live" and request.method == "GET":
+        if request.path == _LIVE:
+            _check_method(request, "GET")
             await self._send_live(request, user)
             return
-        if request.path == f"{DASHBOARD_PREFIX}/logout" and request.method == "POST":
+        if request.path == _LOGOUT:
+            _check_method(request, "POST")
             form = await self._read_form(request)
             self._authenticator.check_same_site(request, user, form.get("csrf", ""))
             self._authenticator.sign_out(request)
             await self._redirect(request, LOGIN, cookie=(self._cookie(request, ""),))
             return
-        found = self._router.find(request.method, request.path.rstrip("/"))
+        path = request.path.rstrip("/")
+        found = self._router.find(request.method, path)
         if found is None:
             text = f"there is no page {request.path[:200]}"
-            raise self._router.method_error(request.method, request.path) or RouteNotFound(text)
+            raise self._router.method_error(request.method, path) or RouteNotFound(text)
         route, segments = found
         asked = PageRequest(segments, request.query())
         if isinstance(route, _Page):
@@ -358,10 +367,12 @@ class Dashboard:
     # ---------------------------------------------------------------- signing in
 
     async def _sign_in(self, request: HttpRequest) -> None:
+        _check_method(request, "GET", "HEAD", "POST")
         if request.method == "POST":
             form = await self._read_form(request)
             session = self._authenticator.sign_in_with_token(request, form.get("token", ""))
-        elif code := request.query().get("code"):
+        # Not with HEAD, which must not use up the code.
+        elif request.method == "GET" and (code := request.query().get("code")):
             session = self._authenticator.sign_in_with_code(request, code)
         else:
             await self._send_login(request)
@@ -401,8 +412,9 @@ class Dashboard:
 
         name = request.path.rpartition("/")[2]
         content = read_static(name) if request.path.count("/") == 3 else None
-        if content is None or request.method != "GET":
+        if content is None:
             raise RouteNotFound(f"there is no {request.method} {request.path[:200]} here")
+        _check_method(request, "GET", "HEAD")
         media_type = _TYPES.get(name.rpartition(".")[2], b"application/octet-stream")
         await request.respond(200, content, media_type=media_type, headers=[_KEEP])
 
@@ -430,6 +442,12 @@ class Dashboard:
 def wants_html(request: HttpRequest) -> bool:
     """True for browsers: they name text/html, and other clients do not."""
     return "text/html" in (request.header(b"accept") or "")
+
+
+def _check_method(request: HttpRequest, *allowed: str) -> None:
+    """Refuse other methods of a path that is no page. Raises: MethodNotAllowed."""
+    if request.method not in allowed:
+        raise method_not_allowed(request.method, request.path, allowed)
 
 
 def _disposition(filename: str) -> bytes:

@@ -1,5 +1,6 @@
 """Routes of requests: by exact path, by pattern and by prefix."""
 
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from openclaw_a2a.model.errors import MethodNotAllowed
@@ -42,10 +43,7 @@ class Router(Generic[H]):
         methods, _ = self.find_address(path)
         if not methods:
             return None
-        address = f"/{path.lstrip('/')}"[:200]
-        allowed = sorted(methods)
-        text = f"{address} has no {method}; use {', '.join(allowed)}"
-        return MethodNotAllowed(text, allowed=allowed)
+        return method_not_allowed(method, path, methods)
 
     def find(self, method: str, path: str) -> tuple[H, tuple[str, ...]] | None:
         """The handler of a request and the values of its placeholders; None without a route."""
@@ -73,6 +71,14 @@ class Router(Generic[H]):
                 if params is not None:
                     return methods, (*params, "/".join(segments[len(prefix) :]))
         return {}, ()
+
+
+def method_not_allowed(method: str, path: str, methods: Iterable[str]) -> MethodNotAllowed:
+    """The error for a method that a path lacks, which has these methods."""
+    address = f"/{path.lstrip('/')}"[:200]
+    allowed = sorted(methods)
+    text = f"{address} has no {method}; use {', '.join(allowed)}"
+    return MethodNotAllowed(text, allowed=allowed)
 
 
 def _methods_of(resources: list[tuple[_Pattern, dict[str, H]]], pattern: _Pattern) -> dict[str, H]:

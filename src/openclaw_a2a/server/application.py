@@ -21,7 +21,7 @@ from openclaw_a2a.http.asgi import (
     error_headers,
 )
 from openclaw_a2a.http.request_limits import EventBursts, RefusalCounts
-from openclaw_a2a.http.router import ANY_METHOD, Router
+from openclaw_a2a.http.router import ANY_METHOD, Router, method_not_allowed
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AccountNotRunning,
@@ -38,6 +38,7 @@ from openclaw_a2a.settings import Account
 log = get_logger(__name__)
 
 STOPPING = "A2A_STOPPING"
+_HOME_METHODS = ("GET", "HEAD")
 
 
 class ServerApplication:
@@ -158,14 +159,19 @@ class ServerApplication:
             self.router.add_route("POST", path, refuse)
         for path in _card_paths(account):
             self.router.add_route("GET", path, refuse)
+            self.router.add_route("HEAD", path, refuse)
         self.router.add_route(ANY_METHOD, account.rest_path.rstrip("/") + "/{*}", refuse)
 
     async def _not_found(self, request: HttpRequest) -> None:
-        is_home = request.path == "/" and request.method == "GET"
-        if is_home and self.browser_home and "text/html" in (request.header(b"accept") or ""):
-            await self.browser_home(request)
-            return
         error = self.router.method_error(request.method, request.path)
+        is_browser = "text/html" in (request.header(b"accept") or "")
+        if self.browser_home is not None and is_browser and request.path == "/":
+            if request.method in _HOME_METHODS:
+                await self.browser_home(request)
+                return
+            # An account may have its JSON-RPC path here.
+            allowed = {*_HOME_METHODS, *(() if error is None else error.allowed)}
+            error = method_not_allowed(request.method, request.path, allowed)
         if error is not None:
             request.log_refusal(error)
             request.response_headers.extend(error_headers(error))
