@@ -283,6 +283,19 @@ def test_commands_that_list_every_warning_say_once_which_settings_file_is_hidden
     assert text.count(str(hidden)) == 1
 
 
+@pytest.mark.parametrize("words", [("config", "check"), ("connect", "openclaw"), ("up",)])
+def test_commands_that_refuse_the_settings_say_which_settings_file_is_hidden(
+    command, two_files, words: tuple[str, ...]
+) -> None:
+    """It may be the hidden file that somebody has corrected."""
+    used, hidden = two_files
+    used.write_text("{server: {port: true}}", "utf-8")
+    shown = command(*words)
+    text = " ".join((shown.out + shown.err).split())
+    assert "server.port" in text
+    assert text.count(str(hidden)) == 1
+
+
 def test_json_of_doctor_and_config_check_has_the_hidden_settings_file(command, two_files) -> None:
     _, hidden = two_files
     findings = command("doctor", "--json").json["findings"]

@@ -181,6 +181,7 @@ WITHOUT_OWNER = {
     "app/wiring/policy.py::PolicyWiring.open": START,
     "app/wiring/calls.py::CallsWiring.open": START,
     "app/wiring/calls.py::CallsWiring._purge": OWN_WORK,
+    "app/wiring/planning.py::PlanningWiring._purge": OWN_WORK,
     "app/wiring/planning.py::PlanningWiring.open": START,
     "app/wiring/planning.py::PlanningWiring.start": START,
     "dashboard/": OPERATOR,

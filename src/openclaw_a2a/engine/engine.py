@@ -177,7 +177,7 @@ class Engine:
         self.detached: dict[RunId, Turn] = {}
         """The turns of those whose agents still work: maintenance ends that work."""
         self.orphans: set[TaskId] = set()
-        """Tasks that no run works on and whose end the store refused; maintenance fails them."""
+        """Tasks that no run works on and whose end could not be stored; maintenance fails them."""
         self.session_tasks = SessionTasks()
         self.recoveries = SessionRecoveries()
         self._doubtful: dict[RunId, TaskId] = {}

@@ -48,7 +48,12 @@ def start_maintenance(engine: Engine, schedule: MaintenanceSchedule) -> None:
 
 
 async def maintain(engine: Engine) -> None:
-    """Renew the lease of a replica, and end what the store refused to end. Raises: GatewayError."""
+    """Renew the lease of a replica, and take up again what the store refused.
+
+    That is the ends of runs and tasks, and messages that it may have stored all the same.
+
+    Raises: GatewayError.
+    """
     # The lease first: failing abandoned runs may take long when the store is slow.
     if engine.replication is not None:
         await engine.replication.renew()
@@ -75,7 +80,7 @@ async def _fail_abandoned(engine: Engine) -> None:
 
 
 async def _fail_orphans(engine: Engine) -> None:
-    # Those of this engine only: another replica may be about to end the others.
+    # Those that this engine noted: another replica may be about to end the others.
     if refused := frozenset(engine.orphans):
         await fail_orphaned_tasks(engine, refused, reason=NOT_STORED)
         engine.orphans -= refused - engine.active_tasks.keys()

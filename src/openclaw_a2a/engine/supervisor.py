@@ -1,7 +1,7 @@
 """Owns background work: starts it, reports what fails, ends it together.
 
 Every task of the gateway that outlives the function that starts it belongs to a supervisor. Only
-two other modules make tasks: `http/server_protocol`, one for each request, and
+two other modules make such tasks: `http/server_protocol`, one for each request, and
 `store/postgres/writer`, one while its store is open. A task that is started elsewhere could be
 garbage collected while it runs, and its exception would be lost. Work that is short, frequent and
 never waits uses a timer instead of a task.

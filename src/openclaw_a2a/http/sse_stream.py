@@ -507,7 +507,7 @@ class StreamResponse:
             self._source.stop()
 
     def _refuse(self, error: GatewayError) -> None:
-        """End the stream with this error: the caller's credentials are not valid any more."""
+        """End the stream with this error: the credentials do not allow it any more."""
         self._refusal = error
         self._stop()
 

@@ -1,6 +1,6 @@
 """A2A 0.3 over JSON-RPC: `decode_*` reads requests into `requests`, the rest encodes responses.
 
-Stored bytes are 1.0, so everything that is sent is transcoded. Errors are not made here but in
+Stored bytes are 1.0, so everything that is sent is transcoded. How errors are answered is in
 `protocol/errors`, for both versions.
 """
 

@@ -555,6 +555,21 @@ async def test_readers_of_a_task_whose_end_is_refused_are_told(
     assert entries[-1].state is TaskState.FAILED
 
 
+async def test_a_task_that_goes_on_before_its_refused_end_is_made_up_for_can_be_followed(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    task_id, end = await hold_end_of_refused_message(harness, agent, "c")
+    end.set_exception(StoreUnavailable("the disk is full"))
+    await harness.all_is_quiet()
+    third = await harness.send("three", task_id=task_id)
+    run = await agent.next_run()
+    await maintain(harness.engine)
+    reading = asyncio.ensure_future(read_all(await harness.follow(task_id, cursor=0)))
+    run.end(Reply.of_text("answer three"))
+    assert (await harness.ended(third)).status.state is TaskState.COMPLETED
+    assert (await in_time(reading))[-1].state is TaskState.COMPLETED
+
+
 async def test_end_that_is_refused_while_another_is_mended_is_mended_in_the_next_round(
     harness: Harness, agent: ControlledAgent
 ) -> None:

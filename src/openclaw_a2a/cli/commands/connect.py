@@ -211,6 +211,7 @@ def openclaw(
     """
     examined = complete_check(check_settings(config))
     if examined.problems:
+        _print_hidden_file(examined)
         raise examined.loaded.invalid(examined.problems)
 
     def show_progress(text: str) -> None:
@@ -241,9 +242,7 @@ def openclaw(
     print_data()
     for sentence in (*done, *([] if plan.is_blocked else _tool_lines(examined, plan))):
         print_data(sentence)
-    for warning in examined.loaded.warnings:
-        if warning.keyword == HIDDEN_FILE:
-            print_message(f"warning {warning.path}: {warning.message}", "yellow")
+    _print_hidden_file(examined)
     if dry_run and any(step.is_ours for step in left):
         print_data("Nothing was changed. To do it: openclaw-a2a connect openclaw")
     else:
@@ -268,6 +267,12 @@ def _tool_lines(examined: CheckedSettings, plan: SetupPlan) -> list[str]:
     if off:
         lines.append(f"Off, to be switched on in {path}: {'; '.join(off)}.")
     return lines
+
+
+def _print_hidden_file(examined: CheckedSettings) -> None:
+    for warning in examined.loaded.warnings:
+        if warning.keyword == HIDDEN_FILE:
+            print_message(f"warning {warning.path}: {warning.message}", "yellow")
 
 
 def _start_line(examined: CheckedSettings, *, is_changed: bool, is_next: bool) -> str:

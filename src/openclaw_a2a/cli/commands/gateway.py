@@ -113,6 +113,10 @@ def _store_override(store: str | None) -> dict[str, Json]:
 def _serve(examined: CheckedSettings) -> int:
     """Serve until it is stopped. Raises: SettingsInvalid, PortTaken, StoreLocked and others."""
     if examined.problems:
+        for warning in examined.loaded.warnings:
+            get_logger(__name__).warning(
+                "settings.warning", path=warning.path, reason=warning.message
+            )
         raise examined.loaded.invalid(examined.problems)
 
     from openclaw_a2a.app import serve_gateway
@@ -190,10 +194,11 @@ def check(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
         }
         print_json({**document, "error": describe_failure(error)} if found else document)
         return USAGE_ERROR if found else DONE
-    if found:
-        raise error
+    # Also before an error: perhaps it is the other file that was meant.
     for warning in warnings:
         print_message(f"warning {warning.path}: {warning.message}", "yellow")
+    if found:
+        raise error
     where = loaded.path or "no settings file; defaults and environment"
     print_data(f"The settings are right ({where}).")
     return DONE

@@ -166,6 +166,14 @@ def decode_answer(stored: bytes) -> DirectAnswer:
     raise OutputNotAccepted(str(fault.get("message", "")), details=fault.get("details"))
 
 
+def work_stopped(task_id: TaskId) -> StoreUnavailable:
+    """The error for those who wait for a task whose end is not stored yet."""
+    return StoreUnavailable(
+        f"the work on task {task_id} was stopped, and its end is not stored yet; "
+        "the task will be failed as soon as it can be; ask again then"
+    )
+
+
 # ---------------------------------------------------------------- the active task
 
 

@@ -85,7 +85,7 @@ class JournalWriter(Protocol):
     """The run whose agent is at work; it holds text back, and its journal asks for it."""
 
     def add_text(self) -> None:
-        """Append the text that is held back. Called before every commit but the last."""
+        """Append the text that is held back. Called before each but the first and last commit."""
         ...
 
     def on_committed(self) -> None:
@@ -301,7 +301,9 @@ class Journal:
             self._record(event)
 
     def _may_wait(self, events: Sequence[Event]) -> bool:
-        """True for text that nobody follows. The caller has checked that there is no feed.
+        """True for text, files and steps of tools that nobody follows, by a feed or otherwise.
+
+        The caller has checked that there is no feed.
 
         A status is committed at once: lists of tasks are paged by the time of the last status, and
         a client that has read past that time would miss a status that is committed later.

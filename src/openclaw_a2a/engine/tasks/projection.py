@@ -58,7 +58,7 @@ class TaskProjection:
         self.artifact_ids = self._artifacts.keys()
         """The ids of the artifacts so far, in order: a view, not a copy."""
         self._growing: dict[ArtifactId, GrowingArtifact] = {}
-        """The artifacts with more than one chunk; `_artifacts` has their first chunks."""
+        """The artifacts that were appended to; `_artifacts` has each as it was before."""
         self.open_artifacts: dict[ArtifactId, None] = {}
         """Artifacts without a last chunk yet, in order."""
 

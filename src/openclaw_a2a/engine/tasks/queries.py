@@ -13,9 +13,10 @@ import msgspec
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.engine_state import INTERRUPTING
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry, wake
+from openclaw_a2a.engine.tasks.active_task import work_stopped
 from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, EventFeed
 from openclaw_a2a.engine.tasks.projection import TaskProjection
-from openclaw_a2a.model.errors import InvalidParams, Problem, StoreUnavailable, TaskNotFound
+from openclaw_a2a.model.errors import InvalidParams, Problem, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry, StoredTask, TaskHead, encode_json
 from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
@@ -342,11 +343,9 @@ def subscribe_from(
 def check_not_abandoned(engine: Engine, task_id: TaskId) -> None:
     """Raises StoreUnavailable when the task waits for the store to take its end."""
     is_abandoned = any(record.task_id == task_id for record in engine.abandoned)
-    if is_abandoned or task_id in engine.orphans:
-        raise StoreUnavailable(
-            f"the work on task {task_id} was stopped because the store took no writes; "
-            "the task will be failed as soon as it does; ask again then"
-        )
+    is_orphan = task_id in engine.orphans and task_id not in engine.active_tasks
+    if is_abandoned or is_orphan:
+        raise work_stopped(task_id)
 
 
 def _active_feed(engine: Engine, task_id: TaskId) -> EventFeed | None:

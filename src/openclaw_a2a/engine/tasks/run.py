@@ -36,6 +36,7 @@ from openclaw_a2a.engine.tasks.active_task import (
     TaskFinished,
     encode_answer,
     encode_rejection,
+    work_stopped,
 )
 from openclaw_a2a.engine.tasks.journal import UNLIMITED, UNWRITABLE
 from openclaw_a2a.engine.tasks.projection import TaskProjection
@@ -170,7 +171,8 @@ class ActiveRun:
         self._ends_for_others = False
         """True when this run, whose message was refused, commits the postponed end of others."""
         self._stop_reason: str | None = None
-        """Why the run fails after an interruption: a time limit, or text that is not valid."""
+        """Why the run fails after an interruption: its time, or text that is too large or not
+        valid."""
         self._error: GatewayError | None = None
         """What the caller gets instead of the task."""
         self._failure_code = AgentFailed.code
@@ -356,6 +358,8 @@ class ActiveRun:
         commit, active = submission.commit, self.active_task
         if active is not None:
             active.postponed_end = None  # from now on this run ends the task, or recovery does
+            if self._engine.orphans:
+                self._engine.orphans.discard(self.record.task_id)
         replication = self._engine.replication
         if replication is not None and self.record.owner != replication.id:
             self._lose_stored(commit)
@@ -435,7 +439,11 @@ class ActiveRun:
         if self._end_postponed():
             self.created.set(rejected)  # it leaves when that end is durable
         else:
-            self._leave(rejected)
+            self.created.set(rejected)
+            task_id = self.record.task_id
+            is_orphan = task_id in self._engine.orphans
+            # Who waits for the task learns why it does not end yet, not why this was refused.
+            self._leave(Rejected(work_stopped(task_id)) if is_orphan else rejected)
             # Removed at once: a run that started early still has to stop, and the same message may
             # come again before it has.
             self._engine.remove_run(self)
@@ -966,6 +974,8 @@ class ActiveRun:
         result: TaskFinished | Rejected
         if journal.state not in ACTIVE:
             result = TaskFinished(self.record.task_id, journal.snapshot, self._error)
+        elif self.record.task_id in self._engine.orphans:
+            result = Rejected(work_stopped(self.record.task_id))
         else:
             # The task continues with another message, whose run leaves later. Waiters get this only
             # if that run has left already because the gateway stops: they do not see the end.
