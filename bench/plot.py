@@ -23,6 +23,8 @@ def draw_plot(title: str, x_label: str, y_label: str, series: Series) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         f'width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{escape(title)}">',
         f"<style>{_style()}</style>",
+        # A page may be dark on a system that is light.
+        f'<rect class="page" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
         f'<text class="title" x="{LEFT}" y="22">{escape(title)}</text>',
         f'<text class="axis" x="{LEFT}" y="40">{escape(y_label)}</text>',
         f'<text class="axis" x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 10}" '
@@ -123,14 +125,15 @@ def _labels(ends: list[tuple[float, int, str]]) -> list[str]:
 
 
 def _style() -> str:
-    def colors(lines: Sequence[str], text: str, faint: str, grid: str) -> str:
+    def colors(lines: Sequence[str], page: str, text: str, faint: str, grid: str) -> str:
         own = "".join(
             f".s{n}{{stroke:{c}}}.dot.s{n},.t{n}{{fill:{c}}}" for n, c in enumerate(lines)
         )
-        return f".title{{fill:{text}}}.axis{{fill:{faint}}}.grid{{stroke:{grid}}}{own}"
+        page = f".page{{fill:{page}}}"
+        return f"{page}.title{{fill:{text}}}.axis{{fill:{faint}}}.grid{{stroke:{grid}}}{own}"
 
-    light = colors(_LIGHT, "#1f2328", "#59636e", "#d1d9e0")
-    dark = colors(_DARK, "#f0f6fc", "#9198a1", "#3d444d")
+    light = colors(_LIGHT, "#ffffff", "#1f2328", "#59636e", "#d1d9e0")
+    dark = colors(_DARK, "#0d1117", "#f0f6fc", "#9198a1", "#3d444d")
     return (
         "text{font:12px system-ui,sans-serif}.title{font-size:14px;font-weight:600}"
         ".line{fill:none;stroke-width:2}.grid{stroke-width:1}.label{font-size:12px}"
