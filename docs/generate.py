@@ -45,12 +45,13 @@ _LARGEST = 2**31 - 1
 _MEANINGS = {
     "store.kind": "How tasks are kept: in memory, JSON files, one SQLite file, or PostgreSQL.",
     f"{ACCOUNT}.enabled": "`false`: the addresses of the account are not there.",
-    f"{ACCOUNT}.pushNotifications": "Callers may name webhooks that are told about their tasks.",
+    f"{ACCOUNT}.pushNotifications": "Callers may name webhooks for notifications about "
+    "their tasks.",
     f"{ACCOUNT}.agentStyle": "When an answer becomes a task. "
     "`task-generating`: always. `hybrid`: one plain message is answered directly; a tool, a note, "
     "a second message, a pause or an error makes it a task.",
-    f"{ACCOUNT}.originRoutingPolicy": "Whether the agent is told through which "
-    "channel the message came. `suppress-generic-followup`: no. `legacy-origin-routing`: yes.",
+    f"{ACCOUNT}.originRoutingPolicy": "Whether the agent gets the channel through "
+    "which the message came. `suppress-generic-followup`: no. `legacy-origin-routing`: yes.",
     f"{ACCOUNT}.taskStore.kind": "As `store.kind`; here the default is `memory`.",
     f"{ACCOUNT}.taskStore.path": "File or folder, an absolute path (`~` counts). "
     "No two stores may share one.",

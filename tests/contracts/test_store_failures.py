@@ -103,7 +103,7 @@ async def test_writes_that_depend_on_a_failed_write_fail_with_it(on_disk: StoreH
 
 
 async def test_a_dead_writer_is_reported_and_fails_every_write(on_disk: StoreHarness) -> None:
-    """Issue 11: a store whose writer thread is dead looked healthy, and its writes hung."""
+    """A store whose writer thread is dead looked healthy, and its writes hung."""
     store = on_disk.store
     await store.tasks.submit(direct("t-1"))
     with anyio.fail_after(240):

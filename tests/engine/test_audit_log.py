@@ -61,7 +61,7 @@ def held_file(folder: Path) -> Iterator[None]:
 
 
 async def test_a_disk_that_hangs_does_not_block_the_event_loop(tmp_path: Path) -> None:
-    """Issue 11: each call opened, appended to and closed the file on the event loop."""
+    """Each call opened, appended to and closed the file on the event loop."""
     log = audit(tmp_path)
     with held_file(tmp_path):
         log.record("call", "alice", target="b")

@@ -66,7 +66,7 @@ async def test_a_group_that_fails_fails_its_own_writes_only(
 async def test_a_dead_thread_is_reported_and_fails_every_write(
     writer: GroupWriter[Any],
 ) -> None:
-    """Issue 11: without the thread every write waited for ever, and nothing was logged."""
+    """Without the thread every write waited for ever, and nothing was logged."""
     with capture_logs() as logs:
         outcomes = await asyncio.gather(
             writer.write("a"), writer.write(SystemExit()), return_exceptions=True

@@ -1,7 +1,7 @@
-"""Data of the release before the packages were renamed: a gateway opens and continues it.
+"""Data of an older version: a gateway opens and continues it.
 
-`stored_data` holds what a gateway of commit 8fe418d left behind when it was stopped: a finished
-task whose webhook was not reachable, a paused task, an agent call whose callee was at work, and an
+`stored_data` holds what a gateway of that version left behind when it was stopped: a finished task
+whose webhook was not reachable, a paused task, an agent call whose callee was at work, and an
 objective with one step done and one under way.
 """
 

@@ -1,4 +1,4 @@
-"""Who can answer: the agents that come with the gateway, and how others are added."""
+"""The built-in agents, and the registry of adapters."""
 
 from openclaw_a2a.agents.adapter import (
     AdapterMetadata,

@@ -1,4 +1,4 @@
-"""The process: listening socket, HTTP server, signals, the order of a stop, and what it prints."""
+"""The process: listening socket, HTTP server, signals, shutdown, and the banner."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""What the operator does from a page: cancel, answer, retry, decide, send.
+"""Actions of the operator on pages: cancel, answer, retry, decide, send.
 
 All of it is audited: `ActionRequest.audited` writes the entry.
 """

@@ -25,7 +25,7 @@ from openclaw_a2a.model.validation import as_list, as_object
 
 _READ = 1000
 _SHOWN = 200
-"""How many calls the tree has at most: more than that nobody reads, and a browser draws slowly."""
+"""How many calls the tree has at most; larger trees are slow in browsers."""
 _MAX_TEXT = 16 * 1024
 _DEBATE = "debate"
 

@@ -1,7 +1,7 @@
 """The dashboard's HTTP endpoint: pages, their JSON twins, live updates, actions and signing in.
 
 A page is a read model and a template. A browser gets the template filled in, every other client the
-read model as JSON. An action is a POST of somebody who may act, from a page of this dashboard.
+read model as JSON. An action is a POST of a user who may act, from a page of this dashboard.
 """
 
 from collections.abc import Collection, Sequence
@@ -142,7 +142,7 @@ class Dashboard:
     ) -> None:
         """Add a page. `section` is the entry of the menu; `is_task`: it is about one task.
 
-        A page that is not live is a form: what somebody writes must not change under their hands.
+        A page that is not live is a form: input must not be overwritten by an update.
         """
         self._add_readable(path, _Page(read, template, section, is_task, is_live))
 
@@ -294,7 +294,7 @@ class Dashboard:
         action: _Action,
         segments: tuple[str, ...],
     ) -> None:
-        # Somebody who may only look does not have megabytes received.
+        # A read-only user may not upload megabytes.
         form = await self._read_form(request, action.max_bytes if user.may_act else _MAX_FORM_BYTES)
         self._authenticator.check_action(request, user, form.get("csrf", ""))
         asked = ActionRequest(segments, form, user.name, request.client_address, self._audit)
@@ -311,7 +311,8 @@ class Dashboard:
             status = http_status(error, for_rpc=False)
             await request.respond(status, part, media_type=_HTML, headers=headers)
             return
-        # What is no task tells nobody that it changed: pages would show it seconds later.
+        # Actions on anything but a task notify no observer: without this, pages show them seconds
+        # later.
         self._live.refresh()
         if not wants_html(request):
             await request.respond(200, msgspec.json.encode(result), headers=[NO_STORE])
@@ -324,7 +325,7 @@ class Dashboard:
         try:
             return await handler(asked)
         finally:
-            # Before the answer: a crash takes no entry of what the operator was told was done.
+            # Before the answer: an action that was reported as done is in the log after a crash.
             await self._audit.flush(sync=True)
 
     async def _respond_done(

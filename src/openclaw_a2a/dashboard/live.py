@@ -7,7 +7,7 @@ differs.
 One loop makes the parts of all open pages. Readers of the same page share one, and its frame. After
 each round the loop pauses for at least 250 ms, and for so long that making and writing parts takes
 no more than a fortieth of the time for which the gateway has a core. While no page is open there
-is no loop, and the journal tells nobody.
+is no loop, and the journal notifies no observer.
 """
 
 import asyncio
@@ -59,7 +59,10 @@ def part_version(part: bytes) -> int:
 
 
 class _Metered(Generic[_Made]):
-    """Awaits something, and says what CPU that took in this thread, without what ran in between."""
+    """Awaits an awaitable and measures the CPU time it took in this thread.
+
+    What ran in between is not counted.
+    """
 
     def __init__(self, work: Awaitable[_Made]) -> None:
         self._work = work
@@ -79,7 +82,7 @@ class _Metered(Generic[_Made]):
             try:
                 yield awaited
                 resume = partial(next, steps)
-            except BaseException as error:  # cancelled: the work is told
+            except BaseException as error:  # cancelled: passed on to the work
                 resume = partial(steps.throw, error)
 
 

@@ -37,7 +37,7 @@ _DONE = {
     "retry": "It is tried again.",
     "answer": "The answer was sent.",
 }
-"""What people are told after each action."""
+"""Notices shown after each action."""
 _VIEWS = ("board", "tree")
 _CLOSED = ("completed", "canceled")
 _WAITING = ("input-required", "auth-required")
@@ -141,7 +141,7 @@ class FormContent(JsonStruct, frozen=True, omit_defaults=False):
 class EditPage(JsonStruct, frozen=True, omit_defaults=False):
     """The form for an objective, a plan or a step, and the version that it was made with.
 
-    `yours` is what was not saved because somebody else had changed `content` meanwhile. `steps`
+    `yours` is what was not saved because `content` had been changed meanwhile. `steps`
     are the other steps by their numbers; empty where their order cannot be changed.
     """
 
@@ -240,7 +240,7 @@ class Objectives:
         if item.can_reorder and "after" in form:
             numbers = number_steps(_plans_of(await service.get(objective_id)))
             after = _parse_after(form["after"], {value: key for key, value in numbers.items()})
-        # As browsers send text areas, and as nobody means it.
+        # Browsers send text areas with CRLF.
         description = form.get("description", item.content.description).replace("\r\n", "\n")
         wanted = ItemContent(
             form.get("name", item.content.name).strip(),

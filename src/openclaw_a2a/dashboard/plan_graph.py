@@ -17,7 +17,7 @@ _ROW_GAP = 12
 _MARGIN = 2
 _LABEL_CHARS = 24
 _MAX_STEPS = 200
-"""A graph of more steps says nothing to anybody; the page has its lists."""
+"""A larger graph is unreadable; the page lists the steps as well."""
 
 
 class GraphNode(JsonStruct, frozen=True, omit_defaults=False):

@@ -64,9 +64,10 @@ class RemoteAgentView(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class FollowedTask(JsonStruct, frozen=True, omit_defaults=False):
-    """A task at a remote agent, as it was last heard of. `owner` had it done; empty: nobody named.
+    """A task at a remote agent in its last known state.
 
-    `handle` stands for it in requests of its owner until `expires_at`.
+    `owner` is the caller that it belongs to; empty if there is none. `handle` stands for it in
+    requests of its owner until `expires_at`.
     """
 
     handle: str

@@ -115,7 +115,7 @@ class Finding(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class SettingView(JsonStruct, frozen=True, omit_defaults=False):
-    """An effective setting. `origin` is where its value comes from; empty: nobody knows."""
+    """An effective setting. `origin` is where its value comes from; empty: unknown."""
 
     path: str
     value: str

@@ -1,4 +1,4 @@
-"""What was said and made in a task: its conversation, its events, and its files."""
+"""The content of a task: its conversation, its events, and its files."""
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime

@@ -1,1 +1,1 @@
-"""The engine: messages in, runs of agents, a journal of what happened, and its followers."""
+"""The engine: accepts messages, runs agents, and journals their events for subscribers."""

@@ -1,4 +1,4 @@
-"""How far the end of an engine has come: states, signals, and the table that joins them.
+"""State machine of an engine that stops: states, signals, and the transition table.
 
     SERVING      accepts messages
     DRAINING     the operator drains this replica: it accepts only what its own runs need

@@ -100,7 +100,7 @@ async def _recover_doubtful(engine: Engine) -> None:
 
 
 async def _end_detached(engine: Engine, turn: Turn) -> None:
-    """End the work of a run that has failed: it is nobody else's."""
+    """End the work of a run that has failed: no other replica has taken it over."""
     agent = engine.agents.get(turn.binding.agent_id)
     if not isinstance(agent, SupportsRunDetach):
         return

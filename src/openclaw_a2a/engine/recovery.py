@@ -205,7 +205,7 @@ async def _until_available(
 ) -> Result:
     """A step of a recovery, repeated while the store is unavailable.
 
-    The claimed runs are this engine's by then: nobody looks for them again. An engine that starts
+    The claimed runs are this engine's by then: no other engine recovers them. An engine that starts
     and has the store for itself gives up, and with it its gateway, which recovers when it is
     started again.
     """

@@ -67,7 +67,8 @@ class ReleaseRequest(msgspec.Struct, frozen=True, tag="release"):
 class WaitRequest(msgspec.Struct, frozen=True, tag="wait"):
     """The agent of a run waits for another one; or, with 0 seconds, it does not any more.
 
-    Whoever waits repeats this: the run has its run slot again after so many seconds without it.
+    The waiting replica repeats this; without a repetition the run gets its run slot back after so
+    many seconds.
     """
 
     run_id: RunId

@@ -1,4 +1,4 @@
-"""An engine among several on one store: which replica has a session, and what becomes of its work.
+"""An engine among several on one store: session ownership, hand-off and take-over.
 
 A session belongs to one replica at a time, which runs everything in it as if it were alone.
 

@@ -247,7 +247,7 @@ class ServerProtocol(asyncio.Protocol):
     async def wait_drained(self) -> None:
         """Wait until the client has taken what was written, or is gone."""
         if self.drained is not None:
-            # Shielded: whoever is cancelled must not cancel the future of the others.
+            # Shielded: a cancelled waiter must not cancel the shared future.
             await asyncio.shield(self.drained)
 
     def _end_pause(self) -> None:

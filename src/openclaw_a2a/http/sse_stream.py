@@ -581,7 +581,7 @@ class StreamResponse:
 async def _cancel(task: "asyncio.Future[Any]") -> None:
     """Cancel a task or a future, and wait until it has ended."""
     task.cancel()
-    # `wait`, not `await task`: its CancelledError could not be told from one of our own.
+    # `wait`, not `await task`: its CancelledError could not be distinguished from one of our own.
     if not task.done():
         await asyncio.wait({task})
     if not task.cancelled():

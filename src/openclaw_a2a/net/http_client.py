@@ -1,7 +1,9 @@
 """The outgoing HTTP client: bounded answers, no redirects or proxies unless asked for.
 
-Every HTTP request that the gateway makes goes through here. Importing it loads httpx2, which takes
-about 150 ms: modules on the way of `openclaw-a2a up` import it where they first need it.
+Every HTTP request of the gateway is made with a client or a transport of this package: to
+configured remote agents with the transport of `http1_transport`, all others with those of this
+module. Importing it loads httpx2, which takes about 150 ms: modules on the way of
+`openclaw-a2a up` import it where they first need it.
 """
 
 import errno

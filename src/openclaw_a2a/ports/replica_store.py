@@ -202,7 +202,7 @@ class ReplicaStore(Protocol):
         ...
 
     async def notify_takers(self) -> bool:
-        """True when runs that were given up are not taken yet; the others are told."""
+        """True when runs that were given up are not taken yet; then the others are notified."""
         ...
 
     async def read_sequences(self, task_ids: Iterable[TaskId]) -> dict[TaskId, int]:

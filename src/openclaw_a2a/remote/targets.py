@@ -34,7 +34,7 @@ class Target(TargetConfig, frozen=True):
 
     @property
     def identity(self) -> TargetIdentity:
-        """What tells it from other targets."""
+        """What distinguishes it from other targets."""
         return self.base_url, self.card_path, self.preferred_transports
 
     @property

@@ -1,4 +1,4 @@
-"""Large strings of stored JSON, kept by themselves and once per task: which they are.
+"""Finds, replaces and restores the large strings of stored JSON, which are stored once per task.
 
 A message is the input of its run and part of the history. The answer of an agent is an artifact
 and, as a rule, the text of the last status and part of the history as well. Stores keep such a

@@ -390,7 +390,7 @@ def resumed(draft: Draft) -> Submission:
 async def test_a_paused_task_continues_after_its_record_file_was_lost(
     folder: Folder, damage: str
 ) -> None:
-    """Issue 11: reading the lost file ended the writer thread, and every later write hung."""
+    """Reading the lost file ended the writer thread, and every later write hung."""
     store, draft = await folder.opened(), Draft()
     await store.tasks.submit(draft.submission())
     await store.tasks.commit(draft.chunk("before the pause"))

@@ -131,7 +131,7 @@ class FailingConnection(sqlite3.Connection):
 async def test_a_rollback_that_fails_too_fails_its_group_only(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 11: the error of the rollback ended the writer thread, and every later write hung."""
+    """The error of the rollback ended the writer thread, and every later write hung."""
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=FailingConnection))
     store = SqliteStore(path)
     await store.open()

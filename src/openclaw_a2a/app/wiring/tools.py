@@ -1,4 +1,4 @@
-"""Wires the tools: which there are, at which addresses, and for whom."""
+"""Wires the tools: the registry, its endpoints, and their authentication."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping

@@ -95,8 +95,8 @@ def send(
         )
         params: JsonObject = {"message": msgspec.to_builtins(message)}
         if files is not None:
-            # Whoever saves files wants them all. The agent's own modes too, for servers that
-            # compare the two lists word by word.
+            # With --save files of every type are requested. The agent's own modes too, for servers
+            # that compare the two lists word by word.
             modes = ["*/*", *client.card.default_output_modes]
             params["configuration"] = {"acceptedOutputModes": modes}
         if options.no_stream or not client.card.capabilities.streaming:

@@ -85,7 +85,7 @@ class TaskConnection(Connection):
 
     @contextmanager
     def connect_as_caller(self) -> Generator["Client"]:
-        """A client for the caller's own tasks; who has no token is told about --all."""
+        """A client for the caller's own tasks; without a valid token the error mentions --all."""
         with connect(self) as client:
             try:
                 yield client

@@ -442,7 +442,7 @@ class ActiveRun:
             self.created.set(rejected)
             task_id = self.record.task_id
             is_orphan = task_id in self._engine.orphans
-            # Who waits for the task learns why it does not end yet, not why this was refused.
+            # Waiters of the task get the reason why it has not ended, not that of this refusal.
             self._leave(Rejected(work_stopped(task_id)) if is_orphan else rejected)
             # Removed at once: a run that started early still has to stop, and the same message may
             # come again before it has.
@@ -686,8 +686,8 @@ class ActiveRun:
         Raises: what ends the run without an end of its task.
         """
         if isinstance(error, asyncio.CancelledError):
-            # Ours, when somebody asked for it or the agent is over its time: then the run ends
-            # its task. Otherwise the gateway stops, and the run is left in the store as it is.
+            # Ours, after a cancellation or a timeout: then the run ends its task. Otherwise
+            # the gateway stops, and the run is left in the store as it is.
             failure = None if self.active_task is None else self.active_task.journal.failure
             is_ours = self.is_cancel_requested or self._stop_reason is not None
             is_forced = self._engine.state is EngineState.FORCING

@@ -102,7 +102,7 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     is_blocking: bool = True
     accepted_output_modes: tuple[str, ...] = ()
     make_delivery: Callable[[TaskId, int], Delivery] | None = None
-    """Makes the delivery that subscribes somebody to the task, from a cursor on."""
+    """Makes the delivery that subscribes a receiver to the task, from a cursor on."""
     internal_origin: InternalOrigin | None = None
     original_message: Message | None = None
     """What the caller sent, when the message was changed on its way here."""

@@ -83,7 +83,7 @@ class PolicyRequest(msgspec.Struct, frozen=True):
 
 
 class PolicyDecision(msgspec.Struct, frozen=True):
-    """A decision and its reason, which the peer is told."""
+    """A decision and the reason that the peer gets."""
 
     decision: Decision
     reason: str = ""

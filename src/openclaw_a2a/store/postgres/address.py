@@ -1,4 +1,4 @@
-"""Where a PostgreSQL store is: its address, how to connect, and what went wrong in plain words."""
+"""Where a PostgreSQL store is: its address, how to connect, and explanations of its errors."""
 
 import asyncio
 import os
@@ -47,12 +47,12 @@ LOST: tuple[type[BaseException], ...] = (
 """The connection is gone, or of no use; what was under way may or may not have been done."""
 
 # Every query here has an index that fits it. Plans are made once, without the values, and then the
-# estimates of the planner are worst; so they are told to use an index where there is one, and no
-# parallel workers: they would read ahead for a page that one process has sooner.
-# A server that does not hear from its client for about half a minute ends the session, and with it
-# the lock on the store; otherwise a gateway on another machine would wait for hours. One that hears
-# nothing because there is nothing to write must not end it. What is acknowledged is durable, also
-# where the server or the role is set to take that lightly.
+# estimates of the planner are worst; so they are planned with an index where there is one, and
+# without parallel workers, which would read ahead for a page that one process has sooner.
+# A server that receives nothing from its client for about half a minute, not even answers to
+# keepalives, ends the session, and with it the lock on the store; otherwise a gateway on another
+# machine would wait for hours. A session that is merely idle must not end. What is acknowledged is
+# durable, also where the server or the role is set to take that lightly.
 _SESSION = f"""
 SET statement_timeout TO '{_STATEMENT_S}s';
 SET lock_timeout TO '{_STATEMENT_S}s';
@@ -204,7 +204,7 @@ _HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
 
 
 def _unreadable() -> SettingsInvalid:
-    """It does not show the address: it cannot be told which part of it is the password."""
+    """It does not show the address: which part of it is the password is unknown."""
     return SettingsInvalid(
         "store.url cannot be read as an address; in its user and password write every special "
         "character with its code, such as %2F for / and %40 for @"

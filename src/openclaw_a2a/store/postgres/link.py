@@ -1,4 +1,4 @@
-"""The one connection that writes: its locks, its row in `writer`, and its way back after a loss.
+"""The one connection that writes: its locks, its row in `writer`, and how it is restored.
 
 The connection holds advisory locks for its whole session, and all writes go through it. A gateway
 that has the store for itself holds the lock of the store; replicas share that lock, and each holds
@@ -228,8 +228,8 @@ class WriteLink:
             row = await connection.fetchrow(_READ, self.name, self.instance)
             if row is not None and row[0] == self.given_up:
                 # The batch was committed after all, and its callers got an error: no run here
-                # belongs to what it stored. A replica leaves it to whoever takes over its name, a
-                # gateway that has the store for itself to its next claim.
+                # belongs to what it stored. A replica leaves it to the one that takes over its
+                # name, a gateway that has the store for itself to its next claim.
                 if self.lease is None:
                     await connection.execute(_DISOWN, row[1])
                 else:

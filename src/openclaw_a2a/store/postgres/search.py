@@ -1,4 +1,4 @@
-"""Searches the texts of tasks, a slice at a time, with nothing but what PostgreSQL has.
+"""Searches the texts of tasks, a slice at a time, without extensions.
 
 There is no text index: it would need an extension, and make every send slower for a rare action of
 the operator. A search compares the stored snapshots of the newest 200,000 tasks; the next one

@@ -102,7 +102,7 @@ class PostgresTaskStore(PostgresTaskLists, TaskWrites):
     ) -> list[RunRecord]:
         replicas = self._database.replicas
         if replicas is not None:
-            if owner != replicas.id:  # declared dead since it asked: the work would be nobody's
+            if owner != replicas.id:  # declared dead since it asked: what it claims has no owner
                 raise StoreUnavailable("this replica has another id by now; it claims again")
             began_at = monotonic()
             await take_over_rest(connection, owner, taken, takes_logs=replicas.takes_logs)

@@ -192,7 +192,7 @@ class PostgresWriter:
             outcomes = await self._write_batch(group)
         except _UNFIT as error:
             # One of them cannot be written at all. The others do not fail with it: the first half
-            # is tried alone, and its outcomes are told before the rest is tried.
+            # is tried alone, and its outcomes are reported before the rest is tried.
             count = len(_commands(group))
             if count == 1:
                 return [self._fail(group[0], error)]

@@ -434,7 +434,7 @@ class WriteTransaction:
 
     def on_committed(self) -> None:
         """The transaction is committed: its ended tasks may be read."""
-        # Not earlier: what a crash could take back is shown to nobody.
+        # Not earlier: what a crash could take back is not shown.
         if self._ending:
             self._ended_tasks.add(self._ending)
             self._ending.clear()
