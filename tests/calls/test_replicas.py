@@ -18,6 +18,7 @@ from tests.calls.call_gateway import (
     answers,
     main_session,
 )
+from tests.calls.unreliable_store import UnreliableStore
 from tests.captured_logs import capture_logs
 from tests.conformance.asgi_client import TIMEOUT_S
 from tests.postgres_server import PostgresServer
@@ -25,6 +26,8 @@ from tests.replicas.cluster import repeat_until
 
 from openclaw_a2a.model.call import CALL_KIND
 from openclaw_a2a.model.errors import StoreUnavailable
+from openclaw_a2a.store import create_store
+from openclaw_a2a.store.rules import Lease
 
 Json = Any
 A = main_session("a")
@@ -100,9 +103,19 @@ async def start_replica(
             name: str,
             at: SessionHost | None = None,
             kind: type[ScriptedAgent] = ScriptedAgent,
+            *,
+            is_unreliable: bool = False,
             **settings: Json,
         ) -> Replica:
             replica = Replica(tmp_path / name, "postgres")
+            store = None
+            if is_unreliable:
+                lease = Lease(20, name)
+                store = UnreliableStore(
+                    create_store(
+                        "postgres", path=None, url=postgres.url(), schema=schema, lease=lease
+                    )
+                )
             replica.host = at or host
             replica.agents = {one: kind(replica.host, one) for one in "abcd"}
             running.push_async_callback(replica.close)
@@ -115,7 +128,8 @@ async def start_replica(
                     "store.replicaName": name,
                     "lease.seconds": 20,  # a busy machine is not dead
                     **{key.replace("__", "."): value for key, value in settings.items()},
-                }
+                },
+                store=store,
             )
             return replica
 
@@ -242,6 +256,33 @@ async def test_a_caller_waits_at_one_replica_for_a_callee_at_another(
     await host.wait_messages(main_session("c"))
     await other_call_arrives(left, 1)
     assert first["correlationId"] != result["correlationId"]
+
+
+@pytest.mark.parametrize("tool", ["agent_call", "agent_call_batch"])
+async def test_a_result_that_was_stored_although_the_link_gave_up_is_not_sent_as_well(
+    start_replica: StartReplica, tool: str
+) -> None:
+    replica = await start_replica("left", is_unreliable=True)
+    held = hold(replica)
+    call: Json = {"agent": "b", "skill": "work", "input": {}, "timeout": 240_000}
+    arguments = {**call, "wait": True} if tool == "agent_call" else {"calls": [call]}
+    waiting = asyncio.create_task(replica.call_tool(replica.client("a"), tool, arguments))
+    await is_asked(replica)
+    store = replica.store
+    store.makes_refused, store.failing = True, ("update_record",)
+    held.go.set()
+    assert await repeat_until(lambda: _was_refused(store, "update_record"), deadline_s=TIMEOUT_S)
+    store.failing = ()
+    result = await waiting
+    [result] = result.get("results", [result])
+    assert result["status"] == "completed"
+    await is_described(replica, result, lambda known: "seen" in known["times"])
+    assert (await replica.describe(result))["route"] == "waited"
+    assert replica.host.attempts == []
+
+
+async def _was_refused(store: UnreliableStore, write: str) -> bool:
+    return write in store.refused
 
 
 async def test_the_chain_of_a_run_at_another_replica_is_known(start_replica: StartReplica) -> None:

@@ -244,8 +244,17 @@ class OutcomeDelivery:
             log.info("calls.settled", call_id=call.id, callee=call.callee, status=decided.value)
         settled = changed or self._calls.find(call.id)
         if settled is not None:
+            if changed is None:
+                self._offer_again(settled)
             self.waiters.resolve(settled, task)
         return settled or call
+
+    def _offer_again(self, settled: Call) -> None:
+        # An attempt before this one has settled the call, and its write was reported as failed
+        # although it was made. Without an entry the result would be sent as a message, too.
+        waiter = self.waiters.find(settled.id, settled.status)
+        if waiter is not None and self.states.state_of(settled) is OutcomeState.OFFERED:
+            self.states.settle(settled, OutcomeEvent.SETTLED_FOR_WAITER, waiter)
 
     def _settled(self, call: Call, status: CallStatus, task: CalleeTask) -> Call | None:
         if call.status is not CallStatus.PENDING:
