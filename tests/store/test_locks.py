@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -217,6 +219,31 @@ def test_an_unreadable_lock_is_taken_over_when_its_file_is_old(lock: Path, conte
     assert not is_free(lock)
     old = time.time() - 31 * 60
     os.utime(lock, (old, old))
+    assert is_free(lock)
+
+
+def test_an_empty_lock_is_taken_over_after_a_minute(lock: Path) -> None:
+    """Another program was killed between the creation of the file and its content."""
+    lock.touch()
+    now = time.time()
+    os.utime(lock, (now - 30, now - 30))
+    assert not is_free(lock)
+    os.utime(lock, (now - 61, now - 61))
+    assert is_free(lock)
+
+
+@ON_LINUX
+def test_a_process_that_is_killed_while_it_writes_its_lock_leaves_none(lock: Path) -> None:
+    # The kernel kills it with its first write to a file.
+    script = (
+        "import resource, signal, sys; from pathlib import Path;"
+        "from openclaw_a2a.store.locks import WriterLock;"
+        "mine = WriterLock(Path(sys.argv[1])); signal.signal(signal.SIGXFSZ, signal.SIG_DFL);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); mine.try_acquire()"
+    )
+    command = [sys.executable, "-B", "-c", script, str(lock.parent)]
+    ended = subprocess.run(command, check=False)
+    assert ended.returncode == -signal.SIGXFSZ
     assert is_free(lock)
 
 

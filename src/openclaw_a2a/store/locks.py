@@ -4,6 +4,7 @@ import atexit
 import errno
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from contextlib import suppress
@@ -24,6 +25,9 @@ LOCK_NAME = ".writer.lock"
 # holder renews it well before that.
 STALE_AFTER_S = 30 * 60.0
 REFRESH_AFTER_S = 10 * 60.0
+_EMPTY_S = 60.0
+"""How old an empty lock file must be to count as abandoned: its holder was killed before it wrote
+what it is, or has not come to that yet."""
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # EXCL follows no link either
 _RETRY = Backoff(first_s=0.05, max_s=1.0)
 
@@ -147,23 +151,30 @@ class WriterLock:
             return False
         if time.time() - holder.created_at.timestamp() > REFRESH_AFTER_S:
             # Replaced, not rewritten: a process that looks at it never finds half a file.
-            fresh = self.path.with_name(f"{LOCK_NAME}.{os.getpid()}")
-            fresh.unlink(missing_ok=True)  # of a process before us with this pid, or a link
-            with os.fdopen(os.open(fresh, _CREATE, 0o600), "wb") as file:
-                file.write(_own_content())
-            fresh.replace(self.path)
+            self._write_own().replace(self.path)
         return True
 
     def _create(self) -> bool:
-        # O_EXCL decides between processes. Between the creation and the content the file is
-        # empty, and an empty file is abandoned only by its age.
+        # A link to a complete file: a process that is killed in between must not leave an empty
+        # lock, which names no holder that could be found dead. The link decides between processes.
+        own = self._write_own()
         try:
-            descriptor = os.open(self.path, _CREATE, 0o600)
+            os.link(own, self.path)
         except FileExistsError:
             return False
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_own_content())
+        except OSError:  # a file system without links
+            return _create_file(self.path)
+        finally:
+            own.unlink(missing_ok=True)
         return True
+
+    def _write_own(self) -> Path:
+        """Write a file beside the lock, with the content that our lock has."""
+        # Of a thread: two stores of this process may come at once.
+        own = self.path.with_name(f"{LOCK_NAME}.{os.getpid()}-{threading.get_ident()}")
+        own.unlink(missing_ok=True)  # of a process before us with this pid, or a link
+        _create_file(own)
+        return own
 
     def _reclaim(self) -> bool:
         """Move an abandoned lock away; True if there is no lock now."""
@@ -195,6 +206,16 @@ class WriterLock:
         )
 
 
+def _create_file(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, _CREATE, 0o600)
+    except FileExistsError:
+        return False
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(_own_content())
+    return True
+
+
 def _own_content() -> bytes:
     pid = os.getpid()
     return msgspec.json.encode(LockHolder(pid, datetime.now(UTC), _starttime(pid)))
@@ -211,7 +232,9 @@ def _is_abandoned(path: Path, content: bytes) -> bool:
     try:
         holder = _decoder.decode(content)
     except (ValueError, RecursionError):
-        return time.time() - path.stat().st_mtime > STALE_AFTER_S
+        # One that is not empty may be that of another program, in a later format.
+        limit_s = STALE_AFTER_S if content else _EMPTY_S
+        return time.time() - path.stat().st_mtime > limit_s
     if time.time() - holder.created_at.timestamp() > STALE_AFTER_S:
         return True
     # Our own pid without a start time is that of a former process: ours would be in `_held`.
