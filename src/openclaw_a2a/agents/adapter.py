@@ -110,7 +110,9 @@ class AgentAdapter(ABC):
 
     Raising any exception means that the request failed; raising `CancelledByAdapter` means that
     it was cancelled already. `kwargs["context"]` is the `RequestContext`; a method that takes
-    neither `context` nor `**kwargs` is called without it.
+    neither `context` nor `**kwargs` is called without it. Of a decorated method
+    (`functools.wraps`) with `**kwargs` the function inside decides, too: a decorator that
+    needs the context names it.
 
     The engine calls `run`, `recovery`, `profile` and `close`; subclasses need not know them.
     """
